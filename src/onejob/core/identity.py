@@ -1,0 +1,188 @@
+"""Identity: from the values that make two jobs "the same" to one digest, equal in every process and store.
+
+A digest is 128 bits of SHA-256 over a version byte, scope, queue, task and typed, length-prefixed parts, so
+that ("a:b", "c") and ("a", "b:c") differ, and so do 1, 1.0, True and "1". The bytes are a published format:
+changing them orphans every key in every store.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import hashlib
+import struct
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+import msgspec
+
+from onejob.core.errors import InvalidOption, shown
+
+VERSION = b"\x01"
+MAX_TEXT = 200
+_EMPTY = b"-"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class Realm:
+    """The part of an identity that all jobs of a task share: scope, queue and task."""
+
+    __slots__ = ("_prefix",)
+
+    def __init__(self, queue: str, task: str | None) -> None:
+        """`task=None` is `scope="queue"`: the key is shared by all tasks of the queue."""
+        scope = b"q" if task is None else b"t"
+        self._prefix = hashlib.sha256(VERSION + scope + _text(queue) + _text(task or ""))
+
+    def digest(self, parts: Iterable[object]) -> bytes:
+        """The 16 bytes that name a key made of these parts. A missing part (None or "") is a value of its own."""
+        state = self._prefix.copy()
+        try:
+            state.update(b"".join([encode_part(part) for part in parts]))
+        except (ValueError, RecursionError) as error:
+            raise _unfit(error) from None
+        return state.digest()[:16]
+
+    def call_digest(self, arguments: Mapping[str, object]) -> bytes:
+        """The 16 bytes that name a key made of the whole call."""
+        state = self._prefix.copy()
+        try:
+            state.update(b"c" + _encode(arguments))
+        except (ValueError, RecursionError) as error:
+            raise _unfit(error) from None
+        return state.digest()[:16]
+
+
+def encode_part(part: object) -> bytes:
+    """One typed, length-prefixed part of a key."""
+    if type(part) is str and part:
+        data = part.encode()
+        return b"s%d:" % len(data) + data
+    return _EMPTY if part is None or part == "" else _encode(part)
+
+
+def key_text(parts: Iterable[object]) -> str:
+    """The key as people read it."""
+    return _readable("/".join(_part_text(part) for part in parts) or "(one per task)")
+
+
+def call_text(arguments: Mapping[str, object]) -> str:
+    """The key of a whole call as people read it."""
+    return _readable(", ".join(f"{name}={_part_text(value)}" for name, value in arguments.items()) or "()")
+
+
+def fingerprint(payload: bytes) -> bytes:
+    """Eight bytes by which a duplicate's arguments are compared with the holder's."""
+    return hashlib.blake2b(payload, digest_size=8).digest()
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return b"%d:" % len(data) + data
+
+
+def _tagged(tag: bytes, data: bytes) -> bytes:
+    return tag + b"%d:" % len(data) + data
+
+
+def _encode(value: Any) -> bytes:
+    match value:
+        case None:
+            return b"n"
+        case enum.Enum():
+            return _tagged(b"e", _encode(value.value))
+        case bool():
+            return b"T" if value else b"F"
+        case str():
+            return _tagged(b"s", value.encode())
+        case int():
+            return _tagged(b"i", b"%d" % value)
+        case float():
+            return b"f" + struct.pack(">d", value + 0.0)
+        case bytes() | bytearray():
+            return _tagged(b"b", bytes(value))
+        case uuid.UUID():
+            return b"u" + value.bytes
+        case dt.datetime():
+            return _tagged(b"d", _instant(value))
+        case dt.date() | dt.time():
+            return _tagged(b"D", value.isoformat().encode())
+        case dt.timedelta():
+            return _tagged(b"p", b"%d" % (value // _MICROSECOND))
+        case decimal.Decimal():
+            return _tagged(b"x", _exact(value))
+        case list() | tuple():
+            return _tagged(b"l", b"".join(map(_encode, cast("list[Any]", value))))
+        case set() | frozenset():
+            return _tagged(b"S", b"".join(sorted(map(_encode, cast("set[Any]", value)))))
+        case Mapping():
+            pairs = cast("Mapping[Any, Any]", value).items()
+            return _tagged(b"m", b"".join(sorted(_encode(k) + _encode(v) for k, v in pairs)))
+        case _:
+            return _encode(_as_mapping(value))
+
+
+def _unfit(error: Exception) -> InvalidOption:
+    match error:
+        case InvalidOption():
+            return error
+        case UnicodeEncodeError():
+            return InvalidOption(f"A key cannot hold lone surrogates: {shown(error.object)} is not text.")
+        case RecursionError():
+            return InvalidOption(
+                "A key cannot be made of a value that contains itself or is nested too deep."
+            )
+        case _:
+            return InvalidOption(f"A key cannot be made of this value: {error}.")
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return cast("dict[str, Any]", dump())
+    raise InvalidOption(
+        f"A key cannot be made of {shown(value)} ({type(value).__name__}): "
+        "use text, numbers, dates, ids, or name the argument's own key with by=."
+    )
+
+
+def _instant(value: dt.datetime) -> bytes:
+    if value.tzinfo is None:
+        return b"naive" + value.isoformat().encode()
+    return b"%d" % ((value - _EPOCH) // _MICROSECOND)
+
+
+def _exact(value: decimal.Decimal) -> bytes:
+    """A decimal without trailing zeros; not by `normalize`, which rounds to the thread's own precision."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise InvalidOption(f"A key cannot be made of {shown(value)}: it is not a finite number.")
+    text = "".join(map(str, digits))
+    short = text.rstrip("0")
+    if not short:
+        return b"0"
+    return f"{'-' if sign else ''}{short}E{exponent + len(text) - len(short)}".encode()
+
+
+def _part_text(part: object) -> str:
+    if part is None or part == "":
+        return "-"
+    if isinstance(part, enum.Enum):
+        return str(part.value)
+    if isinstance(part, (bytes, bytearray)):
+        return part.hex()
+    return str(part)
+
+
+def _readable(text: str) -> str:
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

@@ -1,0 +1,265 @@
+"""The judgement: one newcomer, one holder, one instant; out comes what a store must write, as plain data.
+
+This is the only place that reads a verdict table. Stores find the holder, call `judge`, and apply the
+decision in the same transaction (or guard it by the key's generation).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from onejob.core.dedup import Rules, Verdict, standing
+from onejob.core.job import ChainId, JobId, NewJob, State
+from onejob.core.options import MAX_PAYLOAD
+
+
+class Outcome(StrEnum):
+    """What an enqueue did."""
+
+    CREATED = "created"
+    KEPT = "kept"
+    UPDATED = "updated"
+    POSTPONED = "postponed"
+    COLLECTED = "collected"
+    REJECTED = "rejected"
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One call that changed a holder, remembered so that its repetition is recognised."""
+
+    id: JobId
+    outcome: Outcome
+    holder: JobId
+    """Which job it changed; the key may have gone on to another since."""
+
+
+REMEMBERED_CALLS = 8
+_CHANGED = {
+    Verdict.UPDATE: Outcome.UPDATED,
+    Verdict.POSTPONE: Outcome.POSTPONED,
+    Verdict.COLLECT: Outcome.COLLECTED,
+}
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A key's record joined with the job that holds it, as one store found it at one instant."""
+
+    id: ChainId
+    state: State
+    since: int
+    """Where the holder's window starts: its acceptance, or its due time if it was accepted for *later*."""
+    completed_until: int | None
+    """Until when the key is remembered if the holder completed; None is not at all."""
+    failed_until: int | None
+    accepted: int
+    due: int
+    attempt: int
+    priority: int = 0
+    options: bytes | None = None
+    expires: int | None = None
+    follows: ChainId | None = None
+    """Whom it waits for and never ran after; whoever takes the key waits for that one too."""
+    fingerprint: bytes = b""
+    items: int = 0
+    size: int = 0
+    calls: tuple[Call, ...] = ()
+    gone: bool = False
+    """The job has been pruned or deleted; only the key remembers it."""
+
+    def at(self, now: int) -> Holder | None:
+        """The holder as it truly stands: expired if its time has passed, None if the key is forgotten."""
+        held = self
+        if self.state.queued and self.expires is not None and self.expires <= now:
+            held = msgspec.structs.replace(self, state=State.REVOKED)
+        if not held.state.ended:
+            return held
+        until = self.completed_until if held.state is State.COMPLETED else self.failed_until
+        return None if until is None or until <= now else held
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What a store replies to one newcomer. `id` is always real: the new job's or the holder's."""
+
+    id: JobId
+    outcome: Outcome
+    verdict: Verdict = Verdict.RUN
+    holder: JobId | None = None
+    """Who held the key when the newcomer came, if anyone."""
+    state: State | None = None
+    """How the holder stood at that moment."""
+    age: int = 0
+    """How long ago the holder's window had started (ms)."""
+    payload_differs: bool = False
+    options_differ: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """What *update*, *postpone* and *collect* write into a queued holder."""
+
+    due: int
+    append: bool = False
+    calls: tuple[Call, ...] = ()
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """The answer, and what must be written for it to be true.
+
+    A created job gets `due`, `since`, `follows` and `calls`, and takes the key. `change` is for the queued
+    holder. `end_holder` revokes a queued holder, `flag_holder` asks a running one to stop, `hurry_holder`
+    makes a full one due at once.
+    """
+
+    answer: Answer
+    creates: bool = False
+    due: int = 0
+    since: int = 0
+    follows: ChainId | None = None
+    calls: tuple[Call, ...] = ()
+    change: Change | None = None
+    end_holder: bool = False
+    flag_holder: bool = False
+    hurry_holder: bool = False
+
+
+def initial_state(due: int, follows: ChainId | None, now: int) -> State:
+    """Where a job stands before a start: behind another, before its time, or ready."""
+    if follows is not None:
+        return State.BLOCKED
+    return State.DELAYED if due > now else State.WAITING
+
+
+def judge(job: NewJob, found: Holder | None, now: int) -> Decision:
+    """Decide what becomes of `job`, whose key's record is `found`, at the instant `now`."""
+    plan = job.plan
+    holder = None if found is None else found.at(now)
+    if plan is None or found is None:
+        return _create(job, now)
+    if found.id == job.id:
+        return Decision(Answer(job.id, Outcome.CREATED))
+    for call in found.calls:
+        if call.id == job.id:
+            return Decision(Answer(call.holder, call.outcome))
+    if holder is None:
+        return _create(job, now, found)
+    column = standing(holder.state, own=holder.id == job.caller)
+    verdict = plan.rules.verdict(column, now - holder.since)
+    match verdict:
+        case Verdict.RUN | Verdict.FOLLOW | Verdict.LATER | Verdict.CANCEL:
+            return _take(job, holder, verdict, now)
+        case Verdict.KEEP:
+            differs = plan.fingerprint != holder.fingerprint
+            if plan.rules.strict and differs:
+                return Decision(_answer(job, holder, Verdict.RAISE, Outcome.REJECTED, now))
+            return Decision(_answer(job, holder, verdict, Outcome.KEPT, now))
+        case Verdict.RAISE:
+            return Decision(_answer(job, holder, verdict, Outcome.REJECTED, now))
+        case Verdict.UPDATE:
+            return _change(job, holder, verdict, due=holder.due, now=now)
+        case Verdict.POSTPONE:
+            return _postpone(job, holder, plan.rules, now)
+        case Verdict.COLLECT:
+            return _collect(job, holder, now)
+        case _:
+            assert_never(verdict)
+
+
+def may_revive(id: JobId, rules: Rules | None, found: Holder | None, now: int) -> bool:
+    """True if an operator's retry of an ended job may have its key: vacant, its own, or the cell says *run*."""
+    holder = None if found is None else found.at(now)
+    if rules is None or holder is None or holder.id == id:
+        return True
+    # `force=True` was a wish of that one call; a retry asks the policy's own table.
+    asked = msgspec.structs.replace(rules, forced=False)
+    return asked.verdict(standing(holder.state), now - holder.since) is Verdict.RUN
+
+
+def _create(job: NewJob, now: int, former: Holder | None = None) -> Decision:
+    due = now + job.delay
+    if job.plan is not None and not _is_full(job, job.plan.items):
+        due = max(due, now + job.plan.rules.wait)
+    return Decision(
+        Answer(job.id, Outcome.CREATED),
+        creates=True,
+        due=due,
+        since=now,
+        follows=None if former is None else former.follows,
+        calls=() if former is None else former.calls,
+    )
+
+
+def _take(job: NewJob, holder: Holder, verdict: Verdict, now: int) -> Decision:
+    """A new job that takes the key from a holder that is still remembered."""
+    made = _create(job, now, holder)
+    follows = made.follows
+    running = holder.state is State.RUNNING
+    if verdict is Verdict.FOLLOW or (verdict is Verdict.CANCEL and running):
+        follows = holder.id
+    due, since = made.due, now
+    if verdict is Verdict.LATER:
+        window = job.plan.rules.window if job.plan is not None else None
+        due = since = max(made.due, holder.since + (window or 0))
+    return msgspec.structs.replace(
+        made,
+        answer=_answer(job, holder, verdict, Outcome.CREATED, now),
+        due=due,
+        since=since,
+        follows=follows,
+        end_holder=verdict is Verdict.CANCEL and holder.state.queued,
+        flag_holder=verdict is Verdict.CANCEL and running,
+    )
+
+
+def _postpone(job: NewJob, holder: Holder, rules: Rules, now: int) -> Decision:
+    latest = None if rules.max_wait is None else holder.accepted + rules.max_wait
+    if latest is not None and now >= latest:
+        return _change(job, holder, Verdict.UPDATE, due=holder.due, now=now)
+    due = now + rules.wait if latest is None else min(now + rules.wait, latest)
+    if holder.attempt > 0:
+        due = max(due, holder.due)
+    return _change(job, holder, Verdict.POSTPONE, due=due, now=now)
+
+
+def _collect(job: NewJob, holder: Holder, now: int) -> Decision:
+    items = holder.items + (job.plan.items if job.plan is not None else 0)
+    limit = job.plan.rules.max_items if job.plan is not None else 0
+    fits = items <= limit and holder.size + len(job.payload) < MAX_PAYLOAD
+    if not fits or holder.items >= limit:
+        taken = _take(job, holder, Verdict.FOLLOW, now)
+        return msgspec.structs.replace(taken, hurry_holder=holder.attempt == 0 and holder.due > now)
+    due = min(holder.due, now) if _is_full(job, items) and holder.attempt == 0 else holder.due
+    return _change(job, holder, Verdict.COLLECT, due=due, now=now)
+
+
+def _change(job: NewJob, holder: Holder, verdict: Verdict, *, due: int, now: int) -> Decision:
+    outcome = _CHANGED[verdict]
+    calls = (*holder.calls, Call(job.id, outcome, _id(holder)))[-REMEMBERED_CALLS:]
+    return Decision(
+        _answer(job, holder, verdict, outcome, now),
+        change=Change(due=due, append=verdict is Verdict.COLLECT, calls=calls),
+    )
+
+
+def _answer(job: NewJob, holder: Holder, verdict: Verdict, outcome: Outcome, now: int) -> Answer:
+    made = outcome is Outcome.CREATED
+    differs = job.plan is not None and job.plan.fingerprint != holder.fingerprint
+    return Answer(
+        job.id if made else _id(holder),
+        outcome,
+        verdict,
+        _id(holder),
+        holder.state,
+        now - holder.since,
+        payload_differs=differs and verdict is not Verdict.COLLECT,
+        options_differ=not holder.gone and (job.priority, job.options) != (holder.priority, holder.options),
+    )
+
+
+def _is_full(job: NewJob, items: int) -> bool:
+    return job.plan is not None and 0 < job.plan.rules.max_items <= items
+
+
+def _id(holder: Holder) -> JobId:
+    return JobId(holder.id)

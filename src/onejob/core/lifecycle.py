@@ -1,0 +1,165 @@
+"""The state machine: which moves exist, which are legal from where, and what an attempt's end leads to.
+
+A store applies moves; it never invents one. Every move of a running job is guarded by id, state and lease.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from onejob.core.job import QUEUED, Claimed, Lease, State
+
+
+class Move(StrEnum):
+    """Every way in which a job changes its state."""
+
+    PROMOTE = "promote"
+    RELEASE = "release"
+    POSTPONE = "postpone"
+    START = "start"
+    COMPLETE = "complete"
+    RETRY = "retry"
+    SNOOZE = "snooze"
+    HAND_BACK = "hand_back"
+    MISS = "miss"
+    LOSE = "lose"
+    PERISH = "perish"
+    FAIL = "fail"
+    REVOKE = "revoke"
+    EXPIRE = "expire"
+    REVIVE = "revive"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One legal move: from where, to where, and what it adds to the job's counts."""
+
+    source: frozenset[State]
+    target: frozenset[State]
+    attempt: int = 0
+    failures: int = 0
+    crashes: int = 0
+    misses: int = 0
+    orphaned: bool = False
+    """Legal only while the lease's worker has stopped beating, so that a late heartbeat wins over a rescue."""
+
+
+_SOON = frozenset({State.WAITING, State.DELAYED})
+_RUNNING = frozenset({State.RUNNING})
+_AGAIN = _SOON | {State.REVOKED}
+
+MOVES: dict[Move, Rule] = {
+    Move.PROMOTE: Rule(frozenset({State.DELAYED}), frozenset({State.WAITING})),
+    Move.RELEASE: Rule(frozenset({State.BLOCKED}), _SOON),
+    Move.POSTPONE: Rule(_SOON, _SOON),
+    Move.START: Rule(frozenset({State.WAITING}), _RUNNING, attempt=1),
+    Move.COMPLETE: Rule(_RUNNING, frozenset({State.COMPLETED, State.REVOKED})),
+    Move.RETRY: Rule(_RUNNING, _AGAIN, failures=1),
+    Move.SNOOZE: Rule(_RUNNING, _AGAIN),
+    Move.HAND_BACK: Rule(_RUNNING, _AGAIN, attempt=-1),
+    Move.MISS: Rule(_RUNNING, _AGAIN, attempt=-1, misses=1),
+    Move.LOSE: Rule(_RUNNING, _AGAIN, crashes=1, orphaned=True),
+    Move.PERISH: Rule(_RUNNING, frozenset({State.FAILED, State.REVOKED}), crashes=1, orphaned=True),
+    Move.FAIL: Rule(_RUNNING, frozenset({State.FAILED, State.REVOKED}), failures=1),
+    Move.REVOKE: Rule(QUEUED, frozenset({State.REVOKED})),
+    Move.EXPIRE: Rule(QUEUED, frozenset({State.REVOKED})),
+    Move.REVIVE: Rule(frozenset({State.FAILED, State.REVOKED}), _SOON | {State.BLOCKED}),
+}
+"""A running job that has been flagged ends revoked by whichever settling move comes next."""
+
+SETTLING = frozenset(move for move, rule in MOVES.items() if rule.source == _RUNNING)
+ENDING = {Move.COMPLETE: State.COMPLETED, Move.FAIL: State.FAILED, Move.PERISH: State.FAILED}
+"""The settling moves after which a job does not run again, and how it then stands."""
+
+
+class Settlement(msgspec.Struct, frozen=True, gc=False):
+    """How one attempt ends. `delay` counts from the store's now; a store applies it only under `lease`."""
+
+    lease: Lease
+    move: Move
+    delay: int = 0
+    result: bytes | None = None
+    error: str | None = None
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned; `result` is encoded, or None for no result."""
+
+    result: bytes | None
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The handler raised, or ran out of time. `retry_in` is what its retry curve asks for (ms)."""
+
+    error: str
+    attempts: int
+    retry_in: int
+    final: bool = False
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The handler asked to run again later."""
+
+    delay: int
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """The worker gives the job back unfinished (shutdown); nothing is charged."""
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """This worker does not know the job's task; another one may (rolling deploys)."""
+
+    known: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The worker that ran it stopped beating."""
+
+    worker: str
+
+
+Outcome = Succeeded | Raised | Snoozed | Returned | Unknown | Lost
+
+MISS_DELAY = 15_000
+MAX_MISSES = 40
+
+
+def after_attempt(job: Claimed, outcome: Outcome) -> Settlement:
+    """Say what becomes of a job once its attempt has ended."""
+    match outcome:
+        case Succeeded(result):
+            return Settlement(job.lease, Move.COMPLETE, result=result)
+        case Raised(error, attempts, retry_in, False) if job.failures + 1 < attempts:
+            return Settlement(job.lease, Move.RETRY, delay=retry_in, error=error)
+        case Raised(error):
+            return Settlement(job.lease, Move.FAIL, error=error)
+        case Snoozed(delay):
+            return Settlement(job.lease, Move.SNOOZE, delay=delay)
+        case Returned():
+            return Settlement(job.lease, Move.HAND_BACK)
+        case Unknown() if job.misses < MAX_MISSES:
+            return Settlement(job.lease, Move.MISS, delay=MISS_DELAY)
+        case Unknown(known):
+            return Settlement(
+                job.lease,
+                Move.FAIL,
+                error=f"UnknownTask: no worker of queue {job.queue!r} knew task {job.task!r} for 10 minutes; "
+                f"the last one knows {known}",
+            )
+        case Lost(worker) if job.crashes < job.max_crashes:
+            return Settlement(job.lease, Move.LOSE, error=_lost(worker))
+        case Lost(worker):
+            return Settlement(
+                job.lease,
+                Move.PERISH,
+                error=f"{_lost(worker)}; lost {job.crashes + 1} times, max_crashes is {job.max_crashes}",
+            )
+        case _:
+            assert_never(outcome)
+
+
+def _lost(worker: str) -> str:
+    return f"Lost: worker {worker} stopped beating while running this job"

@@ -1,0 +1,341 @@
+"""The contract between onejob and a store: every promise that the rest of the house relies on.
+
+A store holds jobs, keys and workers. It decides nothing: `core.judge` says what becomes of a newcomer,
+`core.lifecycle` what becomes of an attempt; a store applies both atomically. Operations are batched, take
+ids made by the caller, and may be called from any event loop or thread of the process.
+
+What every implementation promises, and `onejob.testing.conformance` checks:
+
+* **Unit of atomicity.** One call on one queue is one transaction: all of it or nothing. A call that spans
+  queues is atomic per queue; what crosses queues must be harmless to repeat, by its identity.
+* **Clock.** Instants are milliseconds on the store's clock. `now=None` means that clock; tests pass a time.
+* **Guards.** Every change of a running job is guarded by id, state and lease. A write that fails its guard
+  changes nothing at all: not the job, not its key, not a follower.
+* **Acknowledged is durable** to the degree stated in docs/GUARANTEES.md for that store.
+* **Bounded waits.** No call blocks for longer than the store's patience; then it raises `StoreBusy`.
+
+Room kept for what comes (each an addition, none a change): a lane on `NewJob` and queue limits through
+`set_queue`, both enforced inside `claim`; a continuation and a dead letter on `Settlement`, written in the
+same commit as the move; blockers on `NewJob`, released by the settlement that ends a chain; schedules by
+`put_schedules`, `due` and a compare-and-set `fire`. On a cluster, a queue is the unit of placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from onejob.core.job import ChainId, Claimed, Job, JobId, NewJob, State, WorkerId
+from onejob.core.judge import Answer, Holder
+from onejob.core.lifecycle import Settlement
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A worker's wish for work: up to `limit` jobs, visiting `queues` in the order given."""
+
+    worker: WorkerId
+    queues: tuple[str, ...]
+    limit: int
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """What a claim brought. `next_due` is how long (ms) until a job of these queues becomes due by itself."""
+
+    jobs: list[Claimed]
+    next_due: int | None = None
+
+
+class Settled(StrEnum):
+    """What became of one settlement."""
+
+    DONE = "done"
+    REVOKED = "revoked"
+    """Applied, but the job had been flagged: it ended revoked, whatever the move."""
+    LOST = "lost"
+    """Refused: the lease is no longer the job's. Nothing was changed."""
+
+
+class SettleReply(msgspec.Struct, frozen=True):
+    """One `Settled` per settlement, in order, and what the same commit claimed, if anything was asked."""
+
+    settled: list[Settled]
+    claims: Claims
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """A worker's sign of life: it owns its leases for `lease` more milliseconds."""
+
+    worker: WorkerId
+    lease: int
+    queues: tuple[str, ...] = ()
+    host: str = ""
+    pid: int = 0
+    concurrency: int = 0
+    progress: dict[JobId, bytes] = {}
+    """The newest progress of jobs it runs (encoded), written with the beat."""
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What a beat learns: the leases still held, by job, and which of those jobs are asked to stop."""
+
+    held: dict[JobId, bytes]
+    aborting: frozenset[JobId]
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """A running job whose worker has stopped beating."""
+
+    job: Claimed
+    worker: WorkerId
+
+
+class Amendment(StrEnum):
+    """What an operator may ask of a job, whatever its state."""
+
+    REVOKE = "revoke"
+    RETRY = "retry"
+    RETRY_WITHOUT_KEY = "retry_without_key"
+    DELETE = "delete"
+
+
+class Amended(StrEnum):
+    """What became of one amendment."""
+
+    REVOKED = "revoked"
+    FLAGGED = "flagged"
+    """It is running: its handler is asked to stop, and it will end revoked."""
+    FINISHED = "finished"
+    """Nothing to revoke, or nothing to retry: it had already ended, or completed."""
+    RETRIED = "retried"
+    KEPT = "kept"
+    """Not retried: another job holds its key."""
+    RUNNING = "running"
+    """Not deleted or retried: it is running, or queued already."""
+    DELETED = "deleted"
+    NOT_FOUND = "not_found"
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long ended jobs stay, per outcome (ms)."""
+
+    completed: int = 24 * 3600_000
+    failed: int = 7 * 24 * 3600_000
+    revoked: int = 24 * 3600_000
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What one round of pruning removed. `more` says that the limit cut it short."""
+
+    jobs: int = 0
+    keys: int = 0
+    workers: int = 0
+    expired: int = 0
+    more: bool = False
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as an observer sees it."""
+
+    digest: bytes
+    text: str
+    queue: str
+    task: str
+    """The holder's task."""
+    holder: Holder
+    generation: int
+    """How many jobs have taken it."""
+    absorbed: int
+    """Duplicates that made no job since it was last taken."""
+    differing: int
+    """How many of those came with other arguments."""
+    ended_at: int | None = None
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    """A worker as an observer sees it."""
+
+    id: WorkerId
+    queues: tuple[str, ...]
+    host: str
+    pid: int
+    concurrency: int
+    started: int
+    seen: int
+    alive: bool
+    running: int
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list; every field given must match."""
+
+    queue: str | None = None
+    task: str | None = None
+    states: frozenset[State] | None = None
+    key: str | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some jobs, newest first, and where the next page starts (None: nowhere)."""
+
+    jobs: list[Job]
+    cursor: str | None = None
+
+
+class Store(Protocol):
+    """Everything that writes."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date; raises `SchemaMismatch` if the store is newer than we.
+
+        Idempotent and safe to call concurrently; every other operation does it by itself on first use.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Flush what is counted in memory, let calls under way end, and let go of everything."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
+        """Accept newcomers, exactly as if they came one by one in this order. At most 1,000.
+
+        For each: find its key's holder, `judge`, apply. Key and job are written together or not at all.
+        A job without a plan is created. An id that was accepted before gets its original answer and changes
+        nothing. A *kept* duplicate writes nothing; absorbed duplicates are counted in memory and flushed
+        later. `kept` and `updated` name a job that was committed and in that state at that moment.
+        """
+        ...
+
+    async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
+        """Start up to `ask.limit` waiting jobs for a worker, by queue in order, then priority, then due time.
+
+        Delayed jobs whose time has come are promoted first; jobs past their `expires` end revoked instead of
+        starting. A claim is a start: it counts an attempt and gives each job a fresh lease token. It never
+        looks at keys. A worker that has not beaten yet is registered by its claim.
+        """
+        ...
+
+    async def settle(
+        self, done: Sequence[Settlement], ask: Ask | None = None, *, now: int | None = None
+    ) -> SettleReply:
+        """End attempts, each guarded by id, state and lease, and claim the next in the same commit.
+
+        Moves and their counters are those of `core.lifecycle`. A flagged job ends revoked by any move. When a
+        job ends, its followers are released and its key forgotten or remembered, in the same commit, if and
+        only if the guard held. `LOSE` and `PERISH` also require that the worker has stopped beating.
+        """
+        ...
+
+    async def beat(self, beat: Beat, *, now: int | None = None) -> Pulse:
+        """Prolong a worker's leases, and tell it which it still holds and which jobs should stop.
+
+        Must be callable while everything else of the process is busy.
+        """
+        ...
+
+    async def leave(self, worker: WorkerId) -> None:
+        """Forget a worker that stopped in good order; jobs it still runs become expired at once."""
+        ...
+
+    async def expired(self, limit: int, *, now: int | None = None) -> list[Expired]:
+        """Running jobs whose workers have stopped beating. Reading claims nothing: settle with `Lost`."""
+        ...
+
+    async def amend(
+        self, ids: Sequence[JobId], amendment: Amendment, *, now: int | None = None
+    ) -> list[Amended]:
+        """Revoke, retry or delete jobs, one answer each, in order.
+
+        A revoked queued job ends at once and frees followers and key; a running one is flagged. A retry
+        revives the same id with a fresh budget, if `core.judge.may_revive`; its window is not moved. A deleted
+        live job counts as revoked; what its key remembers is written into the key first.
+        """
+        ...
+
+    async def release(self, digest: bytes) -> JobId | None:
+        """Make a key vacant; its holder, whose id is returned, lives on without it."""
+        ...
+
+    async def prune(self, retention: Retention, limit: int, *, now: int | None = None) -> Pruned:
+        """Remove ended jobs past their retention, forgotten keys and dead workers; end expired jobs.
+
+        At most `limit` of each per call. A job whose key is still remembered leaves its end in the key.
+        """
+        ...
+
+    def mark(self) -> int:
+        """A point in the stream of hints: take it, look, and then `wait(…, since=mark)` misses nothing."""
+        ...
+
+    async def wait(self, topics: frozenset[str], timeout: float, *, since: int | None = None) -> bool:
+        """Sleep until something may have happened on one of these topics; False when the time is up.
+
+        Topics are `work:QUEUE` (something may be claimable) and `done:QUEUE` (a job ended). With `since`, a
+        hint that came after that mark counts too. Only a hint: it may come late, twice, or for nothing, and
+        nothing depends on it but latency.
+        """
+        ...
+
+    def transaction(self, timeout: float) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction for the user's own statements and enqueues together; rolled back on any error.
+
+        Raises `TransactionTimeout`, and rolls back, if the block takes longer than `timeout` seconds.
+        """
+        ...
+
+
+class Transaction(Protocol):
+    """The user's own writes and enqueues in one commit."""
+
+    async def execute(
+        self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
+        """As `Store.enqueue`, visible to others only once the transaction commits."""
+        ...
+
+
+class Inspector(Protocol):
+    """Everything that only reads. Reads see committed data only, and never block a writer."""
+
+    async def time(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def job(self, id: JobId) -> Job | None:
+        """One job, or None if it never was or is gone."""
+        ...
+
+    async def jobs(self, filter: JobFilter, limit: int = 100, cursor: str | None = None) -> Page:
+        """Jobs that match, newest first."""
+        ...
+
+    async def key(self, digest: bytes) -> Key | None:
+        """One key's record with its holder, forgotten or not; None if there is no record."""
+        ...
+
+    async def keys(self, queue: str | None = None, limit: int = 100) -> list[Key]:
+        """Keys on record, the most recently taken first."""
+        ...
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """Jobs per queue and state; a state without jobs is left out."""
+        ...
+
+    async def workers(self) -> list[WorkerView]:
+        """Workers on record, alive or not."""
+        ...
+
+    async def followers(self, chain: ChainId) -> list[JobId]:
+        """Jobs that start only after this chain has ended."""
+        ...
+
+
+class JobStore(Store, Inspector, Protocol):
+    """What `onejob.stores.open_store` returns: a store one can also look into."""

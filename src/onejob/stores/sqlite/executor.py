@@ -1,0 +1,196 @@
+"""One thread, one connection: everything that has gathered goes into the next commit.
+
+Operations are plain functions of a `Session`. While a commit is under way newcomers gather in the queue, and
+the next commit takes them all: group commit without a timer. If one operation of a group fails, the group is
+rolled back and its operations are run again one by one, so that only the guilty one sees the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from onejob.core.errors import StoreClosed
+from onejob.stores.sqlite.connect import explained, rollback
+from onejob.stores.sqlite.session import Session
+
+T = TypeVar("T")
+Operation = Callable[[Session], T]
+MAX_GROUP = 512
+
+
+@dataclass(slots=True)
+class Request(Generic[T]):
+    """One operation, and the future on some event loop that waits for it."""
+
+    operation: Operation[T]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[T]
+    takeover: bool = False
+    """The operation manages its own transaction and keeps the connection until it returns."""
+    result: Any = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
+
+
+class Executor:
+    """Runs operations for any number of event loops and threads, in the order in which they came."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        session: Callable[[], Session],
+        begin: str,
+        after_commit: Callable[[Session], None],
+        path: str,
+    ) -> None:
+        self._name = name
+        self._make_session = session
+        self._begin = begin
+        self._after_commit = after_commit
+        self._path = path
+        self._queue: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def run(self, operation: Operation[T], *, takeover: bool = False) -> T:
+        """Run an operation inside a transaction and return what it returned, once that is committed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._put(Request(operation, loop, future, takeover))
+        return await future
+
+    def _put(self, request: Request[Any]) -> None:
+        if self._thread is None:
+            self._start()
+        if self._closed:
+            raise StoreClosed(f"Store {self._path} has been closed.")
+        self._queue.put(request)
+
+    def _start(self) -> None:
+        with self._start_lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Let what has gathered be done, then close the connection. Blocks until that is so."""
+        with self._start_lock:
+            self._closed = True
+            thread = self._thread
+        if thread is not None:
+            self._queue.put(None)
+            thread.join()
+
+    def _serve(self) -> None:
+        session: Session | None = None
+        try:
+            while (group := self._gather(session)) is not None:
+                try:
+                    session = session or self._make_session()
+                except BaseException as error:  # every waiting caller must hear of it
+                    self._fail(group, error)
+                    continue
+                self._serve_group(session, group)
+        finally:
+            if session is not None:
+                session.close()
+            self._refuse_the_rest()
+
+    def _gather(self, session: Session | None) -> list[Request[Any]] | None:
+        """The next group: one request at least, a takeover alone; None when it is time to end."""
+        idle = session.flush_after if session is not None else None
+        try:
+            first = self._queue.get(timeout=idle)
+        except queue.Empty:
+            return []
+        if first is None:
+            return None
+        group = [first]
+        with suppress(queue.Empty):
+            while len(group) < MAX_GROUP and not group[-1].takeover:
+                request = self._queue.get_nowait()
+                if request is None:
+                    self._queue.put(None)
+                    break
+                group.append(request)
+        return group
+
+    def _serve_group(self, session: Session, group: list[Request[Any]]) -> None:
+        plain = [request for request in group if not request.takeover]
+        if plain or not group:
+            self._commit(session, plain)
+        for request in group:
+            if request.takeover:
+                try:
+                    request.result = request.operation(session)
+                except BaseException as error:
+                    rollback(session.connection)
+                    request.error = explained(error, self._path) if isinstance(error, Exception) else error
+                self._settle_hints(session)
+        deliver(group)
+
+    def _commit(self, session: Session, group: list[Request[Any]]) -> None:
+        try:
+            session.connection.execute(self._begin)
+            for request in group:
+                request.result = request.operation(session)
+            session.flush_absorbed()
+            session.connection.execute("commit")
+        except Exception as error:
+            session.forget_uncommitted()
+            with suppress(apsw.Error):
+                rollback(session.connection)
+            if len(group) > 1:
+                for request in group:
+                    self._commit(session, [request])
+            elif group:
+                group[0].error = explained(error, self._path)
+            else:
+                session.postpone_flush()
+        else:
+            self._settle_hints(session)
+
+    def _settle_hints(self, session: Session) -> None:
+        session.committed()
+        self._after_commit(session)
+
+    def _fail(self, group: list[Request[Any]], error: BaseException) -> None:
+        for request in group:
+            request.error = explained(error, self._path) if isinstance(error, Exception) else error
+        deliver(group)
+
+    def _refuse_the_rest(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                request = self._queue.get_nowait()
+                if request is not None:
+                    self._fail([request], StoreClosed(f"Store {self._path} has been closed."))
+
+
+def deliver(group: list[Request[Any]]) -> None:
+    """Hand results to the loops that wait for them, one wake-up per loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
+    for request in group:
+        by_loop.setdefault(request.loop, []).append(request)
+    for loop, requests in by_loop.items():
+        with suppress(RuntimeError):  # that loop has been closed: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, requests)
+
+
+def _resolve(requests: list[Request[Any]]) -> None:
+    for request in requests:
+        if request.future.done():
+            continue
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.result)

@@ -1,0 +1,136 @@
+"""inspect: rows as the snapshots that observers see."""
+
+from __future__ import annotations
+
+import msgspec
+
+from onejob.core.job import ChainId, Job, JobId, State, WorkerId
+from onejob.store import JobFilter, Key, Page, WorkerView
+from onejob.stores.sqlite.connect import Row
+from onejob.stores.sqlite.enqueue import find_holder
+from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.statements import statements
+
+
+def job(session: Session, id: JobId) -> Job | None:
+    """One job, or None."""
+    try:
+        raw = id_to_bytes(id)
+    except ValueError:
+        return None
+    row = session.first(statements("inspect")["job"], {"id": raw})
+    return None if row is None else _job(row)
+
+
+def jobs(session: Session, filter: JobFilter, limit: int, cursor: str | None) -> Page:
+    """A page of jobs, newest first."""
+    rows = session.rows(
+        statements("inspect")["jobs"],
+        {
+            "before": None if cursor is None else int(cursor),
+            "queue": filter.queue,
+            "task": filter.task,
+            "key": filter.key,
+            "states": None if filter.states is None else msgspec.json.encode(sorted(filter.states)).decode(),
+            "limit": limit + 1,
+        },
+    )
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return Page([_job(row) for row in rows], str(rows[-1][-1]) if more else None)
+
+
+def key(session: Session, digest: bytes) -> Key | None:
+    """One key's record with its holder."""
+    row = session.first(statements("inspect")["key"], {"digest": digest})
+    holder = find_holder(session, digest)
+    if row is None or holder is None:
+        return None
+    text, queue, task, generation, absorbed, differing, ended_at = row
+    return Key(
+        digest=digest,
+        text=text,
+        queue=queue,
+        task=task,
+        holder=holder,
+        generation=generation,
+        absorbed=absorbed,
+        differing=differing,
+        ended_at=ended_at,
+    )
+
+
+def keys(session: Session, queue: str | None, limit: int) -> list[Key]:
+    """Keys on record, the most recently taken first."""
+    digests = session.rows(statements("inspect")["keys"], {"queue": queue, "limit": limit})
+    found = (key(session, digest) for (digest,) in digests)
+    return [one for one in found if one is not None]
+
+
+def counts(session: Session) -> dict[str, dict[State, int]]:
+    """Jobs per queue and state."""
+    table: dict[str, dict[State, int]] = {}
+    for queue, state, count in session.execute(statements("inspect")["counts"]):
+        table.setdefault(str(queue), {})[State(state)] = int(count)
+    return table
+
+
+def workers(session: Session) -> list[WorkerView]:
+    """Workers on record."""
+    return [
+        WorkerView(
+            id=WorkerId(id),
+            queues=msgspec.json.decode(queues, type=tuple[str, ...]),
+            host=host,
+            pid=pid,
+            concurrency=concurrency,
+            started=started,
+            seen=seen,
+            alive=bool(alive),
+            running=running,
+        )
+        for id, queues, host, pid, concurrency, started, seen, alive, running in session.rows(
+            statements("inspect")["workers"], {"now": session.now()}
+        )
+    ]
+
+
+def followers(session: Session, chain: ChainId) -> list[JobId]:
+    """Jobs that wait for this chain to end."""
+    rows = session.rows(statements("inspect")["followers"], {"id": id_to_bytes(chain)})
+    return [id_from_bytes(row[0]) for row in rows]
+
+
+def _job(row: Row) -> Job:
+    id = id_from_bytes(row[0])
+    return Job(
+        id=id,
+        queue=row[1],
+        task=row[2],
+        state=State(row[3]),
+        payload=row[4],
+        priority=row[5],
+        accepted=row[6],
+        updated=row[7],
+        due=row[8],
+        expires=row[9],
+        started=row[10],
+        ended=row[11],
+        attempt=row[12],
+        failures=row[13],
+        crashes=row[14],
+        max_crashes=row[15],
+        misses=row[16],
+        items=row[17],
+        worker=row[18],
+        aborting=bool(row[19]),
+        follows=None if row[20] is None else ChainId(id_from_bytes(row[20])),
+        chain=ChainId(id),
+        key=row[21],
+        digest=row[22],
+        plan=row[23],
+        options=row[24],
+        progress=row[25],
+        result=row[26],
+        error=row[27],
+    )

@@ -1,0 +1,120 @@
+"""A connection with what operations need around it: the clock, ids as bytes, hints, and absorbed counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from onejob.core.job import JobId
+from onejob.stores.sqlite.connect import Bindings, Connection, Row
+from onejob.stores.sqlite.statements import statements
+
+FLUSH_EVERY = 1.0
+
+
+def system_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def id_to_bytes(id: str) -> bytes:
+    """A job's id as it is stored."""
+    return bytes.fromhex(id.replace("-", ""))
+
+
+def id_from_bytes(raw: bytes) -> JobId:
+    """A job's id as people and programs see it."""
+    text = raw.hex()
+    return JobId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+
+
+class Session:
+    """What an operation works with. Lives in one thread."""
+
+    def __init__(self, connection: Connection, clock: Callable[[], int]) -> None:
+        self.connection = connection
+        cursor = connection.cursor()  # one for all: every operation reads its rows to the end
+        self.execute = cursor.execute
+        self.executemany = cursor.executemany
+        self.clock = clock
+        self.topics: set[str] = set()
+        """What the operations of this transaction have to tell others, once it is committed."""
+        self._uncounted: list[tuple[bytes, bytes, bool]] = []
+        self._absorbed: dict[tuple[bytes, bytes], list[int]] = {}
+        self._flushed = time.monotonic()
+        self._flushing = False
+
+    def now(self, given: int | None = None) -> int:
+        """The instant at which an operation happens."""
+        return self.clock() if given is None else given
+
+    def rows(self, statement: str, bindings: Bindings) -> list[Row]:
+        """Run a statement to its end and return its rows."""
+        return list(self.execute(statement, bindings))
+
+    def first(self, statement: str, bindings: Bindings) -> Row | None:
+        """Run a statement to its end and return its first row."""
+        rows = list(self.execute(statement, bindings))
+        return rows[0] if rows else None
+
+    def run(self, statement: str, bindings: Bindings) -> int:
+        """Run a statement for its effect and return how many rows it changed."""
+        self.execute(statement, bindings)
+        return self.connection.changes()
+
+    def tell(self, kind: str, queues: Iterable[str]) -> None:
+        """Remember to hint at `work` or `done` in these queues."""
+        self.topics.update(f"{kind}:{queue}" for queue in queues)
+
+    def absorb(self, digest: bytes, holder: bytes, differs: bool) -> None:
+        """Count a duplicate; it is written with some later commit, never by itself."""
+        self._uncounted.append((digest, holder, differs))
+
+    @property
+    def flush_after(self) -> float | None:
+        """How long an idle thread may sleep before it should flush; None is for ever."""
+        return FLUSH_EVERY if self._absorbed else None
+
+    def flush_absorbed(self, *, always: bool = False) -> None:
+        """Write the counts, if there are any and it is time; part of whatever transaction is open."""
+        if self._absorbed and (always or time.monotonic() - self._flushed >= FLUSH_EVERY):
+            self.executemany(
+                statements("enqueue")["count_absorbed"],
+                [
+                    {"digest": digest, "holder": holder, "absorbed": absorbed, "differing": differing}
+                    for (digest, holder), (absorbed, differing) in self._absorbed.items()
+                ],
+            )
+            self._flushed = time.monotonic()
+            self._flushing = True
+
+    def postpone_flush(self) -> None:
+        """A flush failed: try again after a while."""
+        self._flushed = time.monotonic()
+
+    def committed(self) -> None:
+        """The transaction is on disk: what it counted counts."""
+        if self._flushing:
+            self._absorbed.clear()
+            self._flushing = False
+        for digest, holder, differs in self._uncounted:
+            counts = self._absorbed.setdefault((digest, holder), [0, 0])
+            counts[0] += 1
+            counts[1] += differs
+        self._uncounted.clear()
+
+    def forget_uncommitted(self) -> None:
+        """The transaction was rolled back: it told nothing and counted nothing."""
+        self.topics.clear()
+        self._uncounted.clear()
+        self._flushing = False
+
+    def close(self) -> None:
+        """Write what is still only counted, and close the connection."""
+        try:
+            if self._absorbed:
+                self.execute("begin immediate")
+                self.flush_absorbed(always=True)
+                self.execute("commit")
+        finally:
+            self.connection.close()

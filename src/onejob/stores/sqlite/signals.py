@@ -1,0 +1,227 @@
+"""Wake-up hints: within the process through futures, between processes on one machine through datagrams.
+
+A process that waits binds a datagram socket in a folder named after the store's file; whoever commits sends
+the topics to every socket there. Behind it `PRAGMA data_version` is polled, so that a lost hint costs a
+second at most, and a machine without such sockets only latency.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+
+from onejob.stores.sqlite.connect import Connection
+
+ANY = "*"
+POLL_WITH_SOCKET = 1.0
+POLL_WITHOUT_SOCKET = 0.02
+_MAX_DATAGRAM = 8_192
+
+
+class Signals:
+    """Who waits for what in this process, and the line to other processes on the same file."""
+
+    def __init__(self, path: str | None, connect: Callable[[], Connection]) -> None:
+        self._path = path
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._count = 0
+        self._heard: dict[str, int] = {}
+        self._waiting: dict[asyncio.Future[bool], frozenset[str]] = {}
+        self._folder = None if path is None else wake_folder(path)
+        self._listener: Listener | None = None
+        self._sender: socket.socket | None = None
+        self._peers: tuple[int, list[str]] = (-1, [])
+
+    def mark(self) -> int:
+        """How many hints have been heard so far."""
+        self._listen()
+        with self._lock:
+            return self._count
+
+    async def wait(self, topics: frozenset[str], timeout: float, since: int | None) -> bool:
+        """Sleep until one of the topics is hinted at, or was after `since`; False when the time is up."""
+        self._listen()
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if since is not None and any(self._heard.get(topic, 0) > since for topic in (*topics, ANY)):
+                return True
+            future: asyncio.Future[bool] = loop.create_future()
+            self._waiting[future] = topics
+        timer = loop.call_later(timeout, _resolve, future, False)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._waiting.pop(future, None)
+
+    def tell(self, topics: set[str]) -> None:
+        """Hint to everyone: called after a commit, from the thread that committed."""
+        self.hear(topics)
+        if self._folder is not None:
+            self._send("\n".join(topics))
+
+    def hear(self, topics: set[str]) -> None:
+        """A hint has arrived: wake those who wait for it."""
+        with self._lock:
+            self._count += 1
+            for topic in topics:
+                self._heard[topic] = self._count
+            woken = [
+                future
+                for future, wanted in self._waiting.items()
+                if ANY in topics or not wanted.isdisjoint(topics)
+            ]
+            for future in woken:
+                del self._waiting[future]
+        for future in woken:
+            with suppress(RuntimeError):  # its loop is closed: nobody waits any more
+                future.get_loop().call_soon_threadsafe(_resolve, future, True)
+
+    def close(self) -> None:
+        """Stop listening and take our socket away."""
+        with self._lock:
+            listener, self._listener, self._folder = self._listener, None, None
+        if listener is not None:
+            listener.close()
+        if self._sender is not None:
+            self._sender.close()
+
+    def _listen(self) -> None:
+        if self._listener is not None or self._folder is None:
+            return
+        with self._lock:
+            if self._listener is None and self._folder is not None:
+                self._listener = Listener(self._folder, self._connect, self.hear)
+
+    def _send(self, message: str) -> None:
+        """Tell every other process that listens. Never blocks, never fails: it is only a hint."""
+        data = message.encode()
+        if len(data) > _MAX_DATAGRAM:
+            data = ANY.encode()
+        own = None if self._listener is None else self._listener.address
+        for address in self._addresses():
+            if address == own:
+                continue
+            if self._sender is None:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender.setblocking(False)
+            try:
+                self._sender.sendto(data, address)
+            except (ConnectionRefusedError, FileNotFoundError):
+                with suppress(OSError):
+                    Path(address).unlink()  # its process is gone
+            except OSError:
+                continue  # its buffer is full: it has hints enough
+
+    def _addresses(self) -> list[str]:
+        folder = self._folder
+        if folder is None:
+            return []
+        try:
+            stamp = folder.stat().st_mtime_ns
+            if stamp != self._peers[0]:
+                self._peers = (stamp, [str(entry) for entry in folder.iterdir() if entry.suffix == ".sock"])
+        except OSError:
+            self._peers = (-1, [])
+        return self._peers[1]
+
+
+class Listener:
+    """A thread that hears other processes: by its socket, and by looking whether the file has changed."""
+
+    def __init__(
+        self, folder: Path, connect: Callable[[], Connection], hear: Callable[[set[str]], None]
+    ) -> None:
+        self._connect = connect
+        self._hear = hear
+        self._socket = _bind(folder)
+        self.address: str | None = None if self._socket is None else str(self._socket.getsockname())
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="onejob-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and remove the socket."""
+        self._stopping.set()
+        if self._socket is not None and self.address is not None:
+            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as waker:
+                waker.sendto(b"", self.address)
+        self._thread.join(timeout=5)
+
+    def _serve(self) -> None:
+        connection: Connection | None = None
+        version: object = None
+        try:
+            while not self._stopping.is_set():
+                topics = self._receive()
+                if topics:
+                    self._hear(topics)
+                    continue
+                try:
+                    connection = connection or self._connect()
+                    now = connection.pragma("data_version")
+                except apsw.Error:
+                    continue  # locked for a moment: the next look will tell
+                if now != version and version is not None:
+                    self._hear({ANY})
+                version = now
+        finally:
+            if connection is not None:
+                connection.close()
+            if self._socket is not None:
+                self._socket.close()
+            if self.address is not None:
+                with suppress(OSError):
+                    Path(self.address).unlink()
+
+    def _receive(self) -> set[str]:
+        if self._socket is None:
+            self._stopping.wait(POLL_WITHOUT_SOCKET)
+            return set()
+        try:
+            data = self._socket.recv(_MAX_DATAGRAM)
+        except TimeoutError:
+            return set()
+        return {topic for topic in data.decode("utf-8", "replace").split("\n") if topic}
+
+
+def wake_folder(path: str) -> Path:
+    """Where the processes that share this file meet; private to the user."""
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:16]
+    return base / f"onejob-{user}" / name
+
+
+def _bind(folder: Path) -> socket.socket | None:
+    """A socket of our own in the folder, or None where there is no such thing or the folder is not ours."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    try:
+        for place in (folder.parent, folder):
+            place.mkdir(mode=0o700, parents=place is not folder, exist_ok=True)
+            if place.stat().st_uid != os.getuid():
+                return None
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        bound.settimeout(POLL_WITH_SOCKET)
+        bound.bind(str(folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"))
+    except OSError:
+        return None
+    return bound
+
+
+def _resolve(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():
+        future.set_result(value)

@@ -1,0 +1,54 @@
+-- enqueue: accept newcomers; key and job are written together or not at all.
+
+-- find_holder: a key's record joined with the job that holds it; no job columns if that one is gone.
+select
+    k.holder, coalesce(j.state, k.ended), k.since, k.completed_until, k.failed_until,
+    coalesce(j.accepted, k.since), coalesce(j.due, k.since), coalesce(j.attempt, 1), coalesce(j.priority, 0),
+    j.options, j.expires, k.follows, coalesce(j.fingerprint, k.fingerprint), coalesce(j.items, 0),
+    coalesce(length(j.payload), 0), j.calls, j.id is null
+from onejob_key k
+left join onejob_job j on j.id = k.holder
+where k.digest = :digest;
+
+-- find_job: one row if a job of that id was ever accepted and is still stored.
+select 1 from onejob_job where id = :id;
+
+-- insert_job: a new job; an id that is already there is left alone.
+insert into onejob_job (
+    id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
+    items, follows, digest, key, plan, fingerprint, calls
+)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (id) do nothing;
+
+-- take_key: the key now points to the new holder, whatever it pointed to before.
+insert into onejob_key (
+    digest, text, queue, task, holder, generation, since, completed_until, failed_until, follows
+)
+values (?, ?, ?, ?, ?, 1, ?, ?, ?, ?)
+on conflict (digest) do update set
+    text = excluded.text, task = excluded.task, holder = excluded.holder, generation = generation + 1,
+    since = excluded.since, completed_until = excluded.completed_until, failed_until = excluded.failed_until,
+    follows = excluded.follows, absorbed = 0, differing = 0, ended = null, ended_at = null, forget_at = null, fingerprint = null;
+
+-- change_holder: new payload and due time for a queued holder; one that waits for another goes on waiting.
+update onejob_job
+set payload = case when :append then cast(payload || x'0a' || :payload as blob) else :payload end,
+    fingerprint = case when :append then fingerprint else :fingerprint end,
+    items = case when :append then items + :items else :items end,
+    due = :due,
+    state = case when state in ('blocked', 'parked') then state when :due > :now then 'delayed' else 'waiting' end,
+    updated = :now,
+    calls = :calls
+where id = :id and state in ('blocked', 'delayed', 'parked', 'waiting')
+returning queue;
+
+-- hurry_holder: a delayed holder that is full becomes due at once.
+update onejob_job
+set due = :now, state = case state when 'delayed' then 'waiting' else state end
+where id = :id and state in ('blocked', 'delayed') and due > :now;
+
+-- count_absorbed: duplicates counted in memory since the last flush.
+update onejob_key
+set absorbed = absorbed + :absorbed, differing = differing + :differing
+where digest = :digest and holder = :holder;

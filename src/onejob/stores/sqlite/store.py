@@ -1,0 +1,201 @@
+"""The SQLite store: the contract's operations, each handed to the thread that owns the right connection."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from onejob.core.job import ChainId, Job, JobId, NewJob, State, WorkerId
+from onejob.core.judge import Answer
+from onejob.core.lifecycle import Settlement
+from onejob.core.options import MAX_BULK
+from onejob.store import (
+    Amended,
+    Amendment,
+    Ask,
+    Beat,
+    Claims,
+    Expired,
+    JobFilter,
+    Key,
+    Page,
+    Pruned,
+    Pulse,
+    Retention,
+    SettleReply,
+    WorkerView,
+)
+from onejob.stores.sqlite import amend, enqueue, inspect, settle
+from onejob.stores.sqlite.connect import (
+    Connection,
+    connect,
+    memory_folder,
+    migrate,
+    warn_if_on_network,
+)
+from onejob.stores.sqlite.executor import Executor
+from onejob.stores.sqlite.session import Session, system_clock
+from onejob.stores.sqlite.signals import Signals
+from onejob.stores.sqlite.statements import statements
+from onejob.stores.sqlite.transaction import SqliteTransaction
+
+PATIENCE = 10.0
+
+
+class SqliteStore:
+    """One SQLite file, shared by any number of threads and processes; or, without a path, memory.
+
+    Writes go through one thread that commits whatever has gathered; reads have a thread of their own.
+    """
+
+    def __init__(
+        self, path: str | None, *, clock: Callable[[], int] | None = None, patience: float = PATIENCE
+    ) -> None:
+        self._folder = memory_folder() if path is None else None
+        if self._folder is not None:
+            path = str(self._folder / "jobs.db")
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        assert path is not None
+        self.path = os.path.abspath(path)  # noqa: PTH100 - resolving would follow symbolic links
+        self._clock = clock or system_clock
+        self._patience = patience
+        self._signals = Signals(None if self._folder else self.path, self._connect)
+        self._writer = self._executor("onejob-writer", self._open_writer, "begin immediate")
+        self._reader = self._executor("onejob-reader", self._open_reader, "begin")
+
+    async def open(self) -> None:
+        """Connect and migrate."""
+        await self._writer.run(_nothing)
+
+    async def close(self) -> None:
+        """End the threads and close the connections."""
+        self._signals.close()
+        self._reader.close()
+        self._writer.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
+        """Accept newcomers."""
+        if len(jobs) > MAX_BULK:
+            raise ValueError(f"enqueue takes at most {MAX_BULK} jobs at a time, not {len(jobs)}")
+        return await self._writer.run(lambda session: enqueue.enqueue(session, jobs, now))
+
+    async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
+        """Start waiting jobs for a worker."""
+        return await self._writer.run(lambda session: settle.claim(session, ask, now))
+
+    async def settle(
+        self, done: Sequence[Settlement], ask: Ask | None = None, *, now: int | None = None
+    ) -> SettleReply:
+        """End attempts and claim the next."""
+        return await self._writer.run(lambda session: settle.settle(session, done, ask, now))
+
+    async def beat(self, beat: Beat, *, now: int | None = None) -> Pulse:
+        """Prolong a worker's leases."""
+        return await self._writer.run(lambda session: settle.beat(session, beat, now))
+
+    async def leave(self, worker: WorkerId) -> None:
+        """Forget a worker that stopped in good order."""
+        await self._writer.run(lambda session: session.run(statements("beat")["leave"], {"worker": worker}))
+
+    async def expired(self, limit: int, *, now: int | None = None) -> list[Expired]:
+        """Running jobs whose workers are gone."""
+        return await self._reader.run(lambda session: settle.expired(session, limit, now))
+
+    async def amend(
+        self, ids: Sequence[JobId], amendment: Amendment, *, now: int | None = None
+    ) -> list[Amended]:
+        """Revoke, retry or delete jobs."""
+        return await self._writer.run(lambda session: amend.amend(session, ids, amendment, now))
+
+    async def release(self, digest: bytes) -> JobId | None:
+        """Make a key vacant."""
+        return await self._writer.run(lambda session: amend.release(session, digest))
+
+    async def prune(self, retention: Retention, limit: int, *, now: int | None = None) -> Pruned:
+        """Remove what has been kept long enough."""
+        return await self._writer.run(lambda session: amend.prune(session, retention, limit, now))
+
+    def mark(self) -> int:
+        """A point in the stream of hints."""
+        return self._signals.mark()
+
+    async def wait(self, topics: frozenset[str], timeout: float, *, since: int | None = None) -> bool:
+        """Sleep until a hint, or until the time is up."""
+        return await self._signals.wait(topics, timeout, since)
+
+    def transaction(self, timeout: float) -> SqliteTransaction:
+        """A transaction for the user's own statements and enqueues together."""
+        return SqliteTransaction(self._writer, timeout)
+
+    async def time(self) -> int:
+        """The store's clock."""
+        return self._clock()
+
+    async def job(self, id: JobId) -> Job | None:
+        """One job."""
+        return await self._reader.run(lambda session: inspect.job(session, id))
+
+    async def jobs(self, filter: JobFilter, limit: int = 100, cursor: str | None = None) -> Page:
+        """Jobs that match, newest first."""
+        return await self._reader.run(lambda session: inspect.jobs(session, filter, limit, cursor))
+
+    async def key(self, digest: bytes) -> Key | None:
+        """One key's record."""
+        await self._flush()
+        return await self._reader.run(lambda session: inspect.key(session, digest))
+
+    async def keys(self, queue: str | None = None, limit: int = 100) -> list[Key]:
+        """Keys on record."""
+        await self._flush()
+        return await self._reader.run(lambda session: inspect.keys(session, queue, limit))
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """Jobs per queue and state."""
+        return await self._reader.run(inspect.counts)
+
+    async def workers(self) -> list[WorkerView]:
+        """Workers on record."""
+        return await self._reader.run(inspect.workers)
+
+    async def followers(self, chain: ChainId) -> list[JobId]:
+        """Jobs that wait for this chain to end."""
+        return await self._reader.run(lambda session: inspect.followers(session, chain))
+
+    async def _flush(self) -> None:
+        """Counts kept in memory show in what is read next."""
+        await self._writer.run(lambda session: session.flush_absorbed(always=True))
+
+    def _executor(self, name: str, session: Callable[[], Session], begin: str) -> Executor:
+        return Executor(
+            name=name, session=session, begin=begin, after_commit=self._after_commit, path=self.path
+        )
+
+    def _after_commit(self, session: Session) -> None:
+        if session.topics:
+            topics, session.topics = session.topics, set()
+            self._signals.tell(topics)
+
+    def _connect(self) -> Connection:
+        return connect(self.path, self._patience, durable=self._folder is None)
+
+    def _open_writer(self) -> Session:
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        warn_if_on_network(self.path)
+        connection = self._connect()
+        migrate(connection, self.path)
+        return Session(connection, self._clock)
+
+    def _open_reader(self) -> Session:
+        connection = self._connect()
+        migrate(connection, self.path)
+        connection.pragma("query_only", True)
+        return Session(connection, self._clock)
+
+
+def _nothing(_: Session) -> None:
+    return None

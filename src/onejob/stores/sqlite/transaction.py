@@ -1,0 +1,130 @@
+"""The user's own statements and enqueues in one commit, on the store's own connection.
+
+The block holds the file's only writer, so it is bounded in time: past that it is rolled back, and every later
+use of it raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onejob.core.errors import OnejobError, TransactionTimeout
+from onejob.core.job import NewJob
+from onejob.core.judge import Answer
+from onejob.stores.sqlite.connect import rollback
+from onejob.stores.sqlite.enqueue import enqueue
+from onejob.stores.sqlite.executor import Executor, Operation, Request, deliver
+from onejob.stores.sqlite.session import Session
+
+
+class SqliteTransaction:
+    """One open transaction: its commands travel to the writer's thread one by one."""
+
+    def __init__(self, executor: Executor, timeout: float) -> None:
+        self._executor = executor
+        self._timeout = timeout
+        self._commands: queue.SimpleQueue[Request[Any]] = queue.SimpleQueue()
+        self._over: OnejobError | None = None
+        self._finished: asyncio.Task[bool] | None = None
+
+    async def __aenter__(self) -> SqliteTransaction:
+        loop = asyncio.get_running_loop()
+        started: asyncio.Future[None] = loop.create_future()
+        begun = Request[None](_nothing, loop, started)
+        self._finished = loop.create_task(
+            self._executor.run(lambda session: self._hold(session, begun), takeover=True)
+        )
+        await asyncio.wait({started, self._finished}, return_when=asyncio.FIRST_COMPLETED)
+        if not started.done():
+            await self._finished
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        finished = self._finished
+        assert finished is not None
+        try:
+            if self._over is None:
+                await self._send(_commit if kind is None else _roll_back)
+        except TransactionTimeout:
+            pass  # raised below, unless the block has an error of its own
+        finally:
+            await finished
+        if kind is None and isinstance(self._over, TransactionTimeout):
+            raise self._over
+
+    async def execute(
+        self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        return await self._send(lambda session: session.rows(statement, parameters))
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
+        """Accept newcomers as part of this transaction."""
+        return await self._send(lambda session: enqueue(session, jobs, now))
+
+    async def _send(self, operation: Operation[Any]) -> Any:
+        if self._over is not None:
+            raise self._over
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._commands.put(Request(operation, loop, future))
+        return await future
+
+    def _hold(self, session: Session, begun: Request[None]) -> bool:
+        """In the writer's thread: serve commands until one ends the transaction, or time is up."""
+        session.connection.execute("begin immediate")
+        deliver([begun])
+        deadline = time.monotonic() + self._timeout
+        while True:
+            command = self._next(deadline)
+            if command is None:
+                rollback(session.connection)
+                session.forget_uncommitted()
+                self._expire()
+                return False
+            try:
+                command.result = command.operation(session)
+            except Exception as error:
+                command.error = error
+            if not session.connection.in_transaction:
+                self._over = OnejobError("This transaction has ended: open a new one with app.transaction().")
+                if command.error is not None or command.operation is _roll_back:
+                    session.forget_uncommitted()
+                deliver([command])
+                return True
+            deliver([command])
+
+    def _next(self, deadline: float) -> Request[Any] | None:
+        try:
+            return self._commands.get(timeout=max(deadline - time.monotonic(), 0.0))
+        except queue.Empty:
+            return None
+
+    def _expire(self) -> None:
+        self._over = TransactionTimeout(
+            f"The transaction held the store's writer for more than {self._timeout:g} seconds and was rolled "
+            "back: keep slow work outside of it, or give app.transaction(timeout=…)."
+        )
+        while True:
+            try:
+                late = self._commands.get_nowait()
+            except queue.Empty:
+                return
+            late.error = self._over
+            deliver([late])
+
+
+def _nothing(_: Session) -> None:
+    return None
+
+
+def _commit(session: Session) -> None:
+    session.connection.execute("commit")
+
+
+def _roll_back(session: Session) -> None:
+    rollback(session.connection)
