@@ -132,12 +132,18 @@ class AppWindow:
     def __repr__(self) -> str:
         return "onejob.APP_WINDOW"
 
+    def __reduce__(self) -> str:
+        return "APP_WINDOW"  # copied and unpickled as itself
+
 
 class Unset:
     """The type of `UNSET`: not given, which is not the same as given as None."""
 
     def __repr__(self) -> str:
         return "UNSET"
+
+    def __reduce__(self) -> str:
+        return "UNSET"  # copied and unpickled as itself
 
 
 APP_WINDOW: Final = AppWindow()
@@ -280,9 +286,7 @@ class Unique:
     def __post_init__(self) -> None:
         if self.by is not None and self.key is not UNSET:
             raise InvalidOption("Unique(by=…) and Unique(key=…) exclude each other: give one of them.")
-        if isinstance(self.by, str):
-            object.__setattr__(self, "by", (self.by,))
-        elif self.by is not None and not callable(self.by):
+        if self.by is not None and not callable(self.by):
             object.__setattr__(self, "by", _argument_names(self.by))
         if isinstance(self.key, str):
             check_key(self.key)
@@ -314,15 +318,14 @@ def compile_rules(policy: Unique, app_window: int | None) -> Rules | None:
     max_items = whole_number("max_items", policy.max_items, 1, 10_000)
     if window is not None and window <= 0:
         return None
-    if policy.overlap:
-        inside = {column: _overlapping(verdict) for column, verdict in inside.items()}
-    past = Verdict.RUN if policy.overlap else policy.row.outside
     outside: dict[Column, Verdict] = {
-        "queued": inside["queued"] if policy.hold else past,
-        "running": inside["running"] if policy.hold else past,
+        "queued": _held(inside["queued"]) if policy.hold else policy.row.outside,
+        "running": _held(inside["running"]) if policy.hold else policy.row.outside,
         "completed": Verdict.RUN,
         "failed": Verdict.RUN,
     }
+    if policy.overlap:
+        inside, outside = _overlapping(inside), _overlapping(outside)
     return Rules(
         table=_letters(inside) + _letters(outside),
         window=window,
@@ -348,8 +351,13 @@ def check_key(key: str) -> str:
     return key
 
 
-def _overlapping(verdict: Verdict) -> Verdict:
-    return Verdict.RUN if verdict is Verdict.FOLLOW else verdict
+def _held(verdict: Verdict) -> Verdict:
+    """A verdict past the window: that cannot end once more, so who would come later comes afterwards."""
+    return Verdict.FOLLOW if verdict is Verdict.LATER else verdict
+
+
+def _overlapping(cells: dict[Column, Verdict]) -> dict[Column, Verdict]:
+    return {column: Verdict.RUN if cell is Verdict.FOLLOW else cell for column, cell in cells.items()}
 
 
 def _encodable(text: str) -> bool:
@@ -361,7 +369,7 @@ def _encodable(text: str) -> bool:
 
 
 def _argument_names(by: Iterable[str]) -> tuple[str, ...]:
-    names = tuple(by) if isinstance(by, Iterable) else (by,)
+    names = tuple(by) if isinstance(by, Iterable) and not isinstance(by, str) else (by,)
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidOption(f"Unique(by=…) takes names of arguments or a function, not {shown(name)}.")
@@ -401,6 +409,15 @@ def _check_sense(policy: Unique, used: set[Verdict], *, window: int | None, wait
         raise InvalidOption("A verdict of later needs a window: give within=… (seconds).")
     if Verdict.POSTPONE in used and wait <= 0:
         raise InvalidOption("A verdict of postpone needs wait=… of more than zero seconds.")
+    if (wait or policy.max_wait is not None) and not used & {Verdict.POSTPONE, Verdict.COLLECT}:
+        raise InvalidOption(
+            "wait=… and max_wait=… need a verdict of postpone or collect: this policy has none."
+        )
+    if policy.into is not None and Verdict.COLLECT not in used:
+        raise InvalidOption("into=… needs a verdict of collect: this policy has none.")
+    for name in ("hold", "overlap"):
+        if not isinstance(getattr(policy, name), bool):
+            raise InvalidOption(f"{name}=… must be True or False, not {shown(getattr(policy, name))}.")
     if Verdict.COLLECT in used and not policy.into:
         raise InvalidOption("A verdict of collect needs into=…: the name of a list parameter.")
     if policy.mismatch == "raise" and Verdict.KEEP not in used:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
@@ -17,14 +18,14 @@ MAX_SECONDS = 10 * 366 * 24 * 3600
 class Exponential(msgspec.Struct, frozen=True, tag="exponential", omit_defaults=True):
     """`base`, twice that, four times that, … seconds, up to `max`; `jitter=0.1` spreads each by ±10 %."""
 
-    base: float = 1.0
+    base: float | dt.timedelta = 1.0
     factor: float = 2.0
-    max: float = 24 * 3600.0
+    max: float | dt.timedelta = 24 * 3600.0
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        _positive("base", self.base)
-        _positive("max", self.max)
+        _in_seconds(self, "base")
+        _in_seconds(self, "max")
         if not _is_number(self.factor) or self.factor < 1:
             raise InvalidOption(f"Exponential(factor=…) must be at least 1, not {shown(self.factor)}.")
         _fraction(self.jitter)
@@ -33,25 +34,25 @@ class Exponential(msgspec.Struct, frozen=True, tag="exponential", omit_defaults=
         """The wait after that many failures; `roll` in [0, 1) decides the jitter."""
         power = min(failures - 1, 1000)
         try:
-            plain = self.base * self.factor**power
+            plain = cast("float", self.base) * self.factor**power
         except OverflowError:
             plain = math.inf
-        return _jittered(min(plain, self.max), self.jitter, roll)
+        return _jittered(min(plain, cast("float", self.max)), self.jitter, roll)
 
 
 class Fixed(msgspec.Struct, frozen=True, tag="fixed", omit_defaults=True):
     """The same wait each time, in seconds."""
 
-    wait: float = 1.0
+    wait: float | dt.timedelta = 1.0
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        _positive("wait", self.wait, zero=True)
+        _in_seconds(self, "wait", zero=True)
         _fraction(self.jitter)
 
     def seconds(self, failures: int, roll: float) -> float:
         """The wait after that many failures; `roll` in [0, 1) decides the jitter."""
-        return _jittered(self.wait, self.jitter, roll)
+        return _jittered(cast("float", self.wait), self.jitter, roll)
 
 
 Backoff: TypeAlias = Exponential | Fixed | str
@@ -66,7 +67,7 @@ class Retry:
     """
 
     attempts: int = 5
-    backoff: Backoff | float = field(default_factory=Exponential)
+    backoff: Backoff | float | dt.timedelta = field(default_factory=Exponential)
     never: tuple[type[BaseException] | str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -78,7 +79,7 @@ class Retry:
             raise InvalidOption(
                 f"Retry(attempts=…) must be a whole number from 1 to 1000, not {shown(self.attempts)}."
             )
-        if isinstance(self.backoff, (int, float)) and not isinstance(self.backoff, bool):
+        if isinstance(self.backoff, (int, float, dt.timedelta)) and not isinstance(self.backoff, bool):
             object.__setattr__(self, "backoff", Fixed(self.backoff))
         elif not isinstance(self.backoff, (Exponential, Fixed, str)) or self.backoff == "":
             raise InvalidOption(
@@ -114,6 +115,15 @@ def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return isinstance(value, int) or math.isfinite(value)
+
+
+def _in_seconds(curve: Exponential | Fixed, name: str, *, zero: bool = False) -> None:
+    """Check one of a curve's times, and turn a timedelta into seconds."""
+    value: object = getattr(curve, name)
+    if isinstance(value, dt.timedelta):
+        value = value.total_seconds()
+        msgspec.structs.force_setattr(curve, name, value)
+    _positive(name, value, zero=zero)
 
 
 def _positive(name: str, value: object, *, zero: bool = False) -> None:

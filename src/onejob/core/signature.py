@@ -63,8 +63,8 @@ class Shape:
     """The record of one function's arguments, and what is known about its fields from their hints alone."""
 
     record: type[msgspec.Struct]
-    watched: tuple[str, ...]
-    """Parameters whose hints leave room for values that JSON cannot carry."""
+    watched: tuple[tuple[str, Any], ...]
+    """Parameters whose hints leave room for values that JSON cannot carry, each with its default."""
     defaults: tuple[Default, ...]
     typed: bool
     """True if a hint asks for more than JSON's own types."""
@@ -97,20 +97,20 @@ def shape_of(function: Callable[..., Any], task: str, encode: Callable[[object],
     resolved: dict[str, Any] = {}
     columns: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     defaults: list[Default] = []
-    watched: list[str] = []
+    watched: list[tuple[str, Any]] = []
     typed = False
     for name, parameter in parameters.items():
         hint = resolved[name] = _hint(parameter, hints.get(name, Any))
         info = _checked_info(hint, name, task)
-        if not _is_flat(info):
-            watched.append(name)
-            typed = typed or not isinstance(info, (AnyType, FloatType))
         default = _default(parameter)
+        if not _is_flat(info):
+            watched.append((name, default))
+            typed = typed or not isinstance(info, (AnyType, FloatType))
         if default is Parameter.empty:
             columns.append((name, hint))
             continue
         columns.append((name, hint, _column_default(default)))
-        if type(default) not in _MUTABLE and (encoded := _encoded(default, encode)) is not None:
+        if not _is_mutable(default) and (encoded := _encoded(default, encode)) is not None:
             defaults.append(Default(name, default, encoded))
     return Shape(
         record=msgspec.defstruct(
@@ -150,12 +150,16 @@ def _default(parameter: Parameter) -> Any:
 
 def _column_default(default: Any) -> Any:
     """A default as the record takes it: one that could be changed in place is made anew for each call."""
-    if type(default) in _MUTABLE:
+    if _is_mutable(default):
         emptied = cast("Callable[[], Any]", type(default))
         return msgspec.field(
             default_factory=functools.partial(copy.deepcopy, default) if default else emptied
         )
     return default
+
+
+def _is_mutable(default: object) -> bool:
+    return type(default) in _MUTABLE or isinstance(default, msgspec.Struct)
 
 
 def _encoded(default: Any, encode: Callable[[object], bytes]) -> bytes | None:

@@ -1,0 +1,43 @@
+"""The published conformance suite: every promise of `onejob.store`, as tests, one module per operation.
+
+A store gets the whole suite from a test module of three lines:
+
+    from onejob.testing.conformance import *
+
+    @pytest.fixture
+    def store(clock): return opened("mystore://…", clock)
+
+`clock` is the fake clock the store must run on. The `onejob` pytest plugin runs these coroutine tests.
+"""
+
+from onejob.testing.conformance.amend import TestDelete, TestRetry, TestRevoke
+from onejob.testing.conformance.beat import TestBeat
+from onejob.testing.conformance.claim import TestClaim
+from onejob.testing.conformance.corners import TestCorners
+from onejob.testing.conformance.enqueue import TestEnqueue
+from onejob.testing.conformance.expired import TestExpired
+from onejob.testing.conformance.fixtures import clock
+from onejob.testing.conformance.inspect import TestInspect
+from onejob.testing.conformance.prune import TestPrune
+from onejob.testing.conformance.release import TestRelease
+from onejob.testing.conformance.settle import TestSettle
+from onejob.testing.conformance.transaction import TestTransaction
+from onejob.testing.conformance.wait import TestWait
+
+__all__ = [
+    "TestBeat",
+    "TestClaim",
+    "TestCorners",
+    "TestDelete",
+    "TestEnqueue",
+    "TestExpired",
+    "TestInspect",
+    "TestPrune",
+    "TestRelease",
+    "TestRetry",
+    "TestRevoke",
+    "TestSettle",
+    "TestTransaction",
+    "TestWait",
+    "clock",
+]
