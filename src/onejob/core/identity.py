@@ -13,7 +13,7 @@ import enum
 import hashlib
 import struct
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
@@ -59,15 +59,12 @@ class Realm:
 
 def encode_part(part: object) -> bytes:
     """One typed, length-prefixed part of a key."""
-    if type(part) is str and part:
-        data = part.encode()
-        return b"s%d:" % len(data) + data
     return _EMPTY if part is None or part == "" else _encode(part)
 
 
 def key_text(parts: Iterable[object]) -> str:
     """The key as people read it."""
-    return _readable("/".join(_part_text(part) for part in parts) or "(one per task)")
+    return _readable("/".join([_part_text(part) for part in parts]) or "(one per task)")
 
 
 def call_text(arguments: Mapping[str, object]) -> str:
@@ -90,17 +87,50 @@ def _tagged(tag: bytes, data: bytes) -> bytes:
 
 
 def _encode(value: Any) -> bytes:
+    kind: type[Any] = type(value)
+    return _BY_TYPE.get(kind, _encode_any)(value)
+
+
+def _encode_text(value: str) -> bytes:
+    data = value.encode()
+    return b"s%d:" % len(data) + data
+
+
+def _encode_number(value: int) -> bytes:
+    data = b"%d" % value
+    return b"i%d:" % len(data) + data
+
+
+def _encode_items(value: Iterable[Any]) -> bytes:
+    return _tagged(b"l", b"".join([_encode(item) for item in value]))
+
+
+def _encode_pairs(value: Mapping[Any, Any]) -> bytes:
+    pairs = [_encode(key) + _encode(item) for key, item in value.items()]
+    pairs.sort()
+    return _tagged(b"m", b"".join(pairs))
+
+
+_BY_TYPE: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: b"n",
+    bool: lambda value: b"T" if value else b"F",
+    str: _encode_text,
+    int: _encode_number,
+    list: _encode_items,
+    tuple: _encode_items,
+    dict: _encode_pairs,
+}
+"""The commonest types, found at once; subclasses and the rest go through `_encode_any`."""
+
+
+def _encode_any(value: Any) -> bytes:
     match value:
-        case None:
-            return b"n"
         case enum.Enum():
             return _tagged(b"e", _encode(value.value))
-        case bool():
-            return b"T" if value else b"F"
         case str():
-            return _tagged(b"s", value.encode())
+            return _encode_text(value)
         case int():
-            return _tagged(b"i", b"%d" % value)
+            return _encode_number(value)
         case float():
             return b"f" + struct.pack(">d", value + 0.0)
         case bytes() | bytearray():
@@ -116,12 +146,11 @@ def _encode(value: Any) -> bytes:
         case decimal.Decimal():
             return _tagged(b"x", _exact(value))
         case list() | tuple():
-            return _tagged(b"l", b"".join(map(_encode, cast("list[Any]", value))))
+            return _encode_items(cast("list[Any]", value))
         case set() | frozenset():
             return _tagged(b"S", b"".join(sorted(map(_encode, cast("set[Any]", value)))))
         case Mapping():
-            pairs = cast("Mapping[Any, Any]", value).items()
-            return _tagged(b"m", b"".join(sorted(_encode(k) + _encode(v) for k, v in pairs)))
+            return _encode_pairs(cast("Mapping[Any, Any]", value))
         case _:
             return _encode(_as_mapping(value))
 
@@ -173,7 +202,9 @@ def _exact(value: decimal.Decimal) -> bytes:
 
 
 def _part_text(part: object) -> str:
-    if part is None or part == "":
+    if type(part) is str:
+        return part or "-"
+    if part is None:
         return "-"
     if isinstance(part, enum.Enum):
         return str(part.value)
@@ -183,6 +214,8 @@ def _part_text(part: object) -> str:
 
 
 def _readable(text: str) -> str:
+    if len(text) <= MAX_TEXT and text.isprintable():
+        return text
     if not text.isprintable():
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

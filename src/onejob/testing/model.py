@@ -319,7 +319,8 @@ class Model:
             return True
         state = self.state_of(record, now)
         column = "queued" if state in QUEUED else "failed" if state == "revoked" else state
-        return job.call.policy.verdict(column, now - record.since, own=False) == "run"
+        policy = replace(job.call.policy, force=False)
+        return policy.verdict(column, now - record.since, own=False) == "run"
 
     def _end(self, id: str, state: str, now: int) -> None:
         job = self.jobs[id]

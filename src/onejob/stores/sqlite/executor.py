@@ -19,6 +19,7 @@ import apsw
 
 from onejob.core.errors import StoreClosed
 from onejob.stores.sqlite.connect import explained, rollback
+from onejob.stores.sqlite.forking import forks
 from onejob.stores.sqlite.session import Session
 
 T = TypeVar("T")
@@ -55,11 +56,14 @@ class Executor:
         self._make_session = session
         self._begin = begin
         self._after_commit = after_commit
-        self._path = path
+        self.path = path
+        self.lock = threading.Lock()
+        self._session: Session | None = None
         self._queue: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        forks.watch(self)
 
     async def run(self, operation: Operation[T], *, takeover: bool = False) -> T:
         """Run an operation inside a transaction and return what it returned, once that is committed."""
@@ -72,7 +76,7 @@ class Executor:
         if self._thread is None:
             self._start()
         if self._closed:
-            raise StoreClosed(f"Store {self._path} has been closed.")
+            raise StoreClosed(f"Store {self.path} has been closed.")
         self._queue.put(request)
 
     def _start(self) -> None:
@@ -90,19 +94,25 @@ class Executor:
             self._queue.put(None)
             thread.join()
 
+    def drop(self) -> None:
+        """Close the connection before a fork; the next group opens another."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
     def _serve(self) -> None:
-        session: Session | None = None
         try:
-            while (group := self._gather(session)) is not None:
-                try:
-                    session = session or self._make_session()
-                except BaseException as error:  # every waiting caller must hear of it
-                    self._fail(group, error)
-                    continue
-                self._serve_group(session, group)
+            while (group := self._gather(self._session)) is not None:
+                with self.lock:
+                    try:
+                        session = self._session = self._session or self._make_session()
+                    except BaseException as error:  # every waiting caller must hear of it
+                        self._fail(group, error)
+                        continue
+                    self._serve_group(session, group)
         finally:
-            if session is not None:
-                session.close()
+            with self.lock:
+                self.drop()
             self._refuse_the_rest()
 
     def _gather(self, session: Session | None) -> list[Request[Any]] | None:
@@ -134,7 +144,7 @@ class Executor:
                     request.result = request.operation(session)
                 except BaseException as error:
                     rollback(session.connection)
-                    request.error = explained(error, self._path) if isinstance(error, Exception) else error
+                    request.error = explained(error, self.path) if isinstance(error, Exception) else error
                 self._settle_hints(session)
         deliver(group)
 
@@ -153,7 +163,7 @@ class Executor:
                 for request in group:
                     self._commit(session, [request])
             elif group:
-                group[0].error = explained(error, self._path)
+                group[0].error = explained(error, self.path)
             else:
                 session.postpone_flush()
         else:
@@ -165,7 +175,7 @@ class Executor:
 
     def _fail(self, group: list[Request[Any]], error: BaseException) -> None:
         for request in group:
-            request.error = explained(error, self._path) if isinstance(error, Exception) else error
+            request.error = explained(error, self.path) if isinstance(error, Exception) else error
         deliver(group)
 
     def _refuse_the_rest(self) -> None:
@@ -173,7 +183,7 @@ class Executor:
             while True:
                 request = self._queue.get_nowait()
                 if request is not None:
-                    self._fail([request], StoreClosed(f"Store {self._path} has been closed."))
+                    self._fail([request], StoreClosed(f"Store {self.path} has been closed."))
 
 
 def deliver(group: list[Request[Any]]) -> None:

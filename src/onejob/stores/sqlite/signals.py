@@ -21,6 +21,7 @@ from pathlib import Path
 import apsw
 
 from onejob.stores.sqlite.connect import Connection
+from onejob.stores.sqlite.forking import forks
 
 ANY = "*"
 POLL_WITH_SOCKET = 1.0
@@ -102,8 +103,8 @@ class Signals:
         if self._listener is not None or self._folder is None:
             return
         with self._lock:
-            if self._listener is None and self._folder is not None:
-                self._listener = Listener(self._folder, self._connect, self.hear)
+            if self._listener is None and self._folder is not None and self._path is not None:
+                self._listener = Listener(self._folder, self._path, self._connect, self.hear)
 
     def _send(self, message: str) -> None:
         """Tell every other process that listens. Never blocks, never fails: it is only a hint."""
@@ -142,13 +143,17 @@ class Listener:
     """A thread that hears other processes: by its socket, and by looking whether the file has changed."""
 
     def __init__(
-        self, folder: Path, connect: Callable[[], Connection], hear: Callable[[set[str]], None]
+        self, folder: Path, path: str, connect: Callable[[], Connection], hear: Callable[[set[str]], None]
     ) -> None:
+        self.path = path
+        self.lock = threading.Lock()
         self._connect = connect
+        self._connection: Connection | None = None
         self._hear = hear
         self._socket = _bind(folder)
         self.address: str | None = None if self._socket is None else str(self._socket.getsockname())
         self._stopping = threading.Event()
+        forks.watch(self)
         self._thread = threading.Thread(target=self._serve, name="onejob-listener", daemon=True)
         self._thread.start()
 
@@ -160,8 +165,13 @@ class Listener:
                 waker.sendto(b"", self.address)
         self._thread.join(timeout=5)
 
+    def drop(self) -> None:
+        """Close the connection before a fork; the next look opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
     def _serve(self) -> None:
-        connection: Connection | None = None
         version: object = None
         try:
             while not self._stopping.is_set():
@@ -169,17 +179,21 @@ class Listener:
                 if topics:
                     self._hear(topics)
                     continue
-                try:
-                    connection = connection or self._connect()
-                    now = connection.pragma("data_version")
-                except apsw.Error:
-                    continue  # locked for a moment: the next look will tell
+                with self.lock:
+                    fresh = self._connection is None
+                    try:
+                        self._connection = self._connection or self._connect()
+                        now = self._connection.pragma("data_version")
+                    except apsw.Error:
+                        continue  # locked for a moment: the next look will tell
+                if fresh:
+                    version = None  # of another connection: not to be compared
                 if now != version and version is not None:
                     self._hear({ANY})
                 version = now
         finally:
-            if connection is not None:
-                connection.close()
+            with self.lock:
+                self.drop()
             if self._socket is not None:
                 self._socket.close()
             if self.address is not None:

@@ -37,6 +37,7 @@ from onejob.stores.sqlite.connect import (
     warn_if_on_network,
 )
 from onejob.stores.sqlite.executor import Executor
+from onejob.stores.sqlite.forking import forks
 from onejob.stores.sqlite.session import Session, system_clock
 from onejob.stores.sqlite.signals import Signals
 from onejob.stores.sqlite.statements import statements
@@ -57,7 +58,7 @@ class SqliteStore:
         self._folder = memory_folder() if path is None else None
         if self._folder is not None:
             path = str(self._folder / "jobs.db")
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            weakref.finalize(self, _remove, self._folder, os.getpid())
         assert path is not None
         self.path = os.path.abspath(path)  # noqa: PTH100 - resolving would follow symbolic links
         self._clock = clock or system_clock
@@ -181,6 +182,7 @@ class SqliteStore:
             self._signals.tell(topics)
 
     def _connect(self) -> Connection:
+        forks.check(self.path)
         return connect(self.path, self._patience, durable=self._folder is None)
 
     def _open_writer(self) -> Session:
@@ -195,6 +197,12 @@ class SqliteStore:
         migrate(connection, self.path)
         connection.pragma("query_only", True)
         return Session(connection, self._clock)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove a store that lived in memory; not from a forked child, whose parent may still use it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _nothing(_: Session) -> None:

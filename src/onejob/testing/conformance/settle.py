@@ -224,3 +224,12 @@ class TestSettle:
         assert reply.settled == [Settled.LOST, Settled.DONE]
         assert await state_of(store, owned.id) is State.COMPLETED
         assert await started_ids(store) == [follower.id]
+
+    async def test_a_refused_rescue_beside_the_completion_in_one_batch(self, store: JobStore) -> None:
+        await put(store, job(unique=Unique.coalesce()))
+        claimed = await start_one(store)
+        follower = await put(store, job(unique=Unique.coalesce()))
+        lease = claimed.lease
+        reply = await store.settle([Settlement(lease, Move.LOSE), Settlement(lease, Move.COMPLETE)])
+        assert reply.settled == [Settled.LOST, Settled.DONE]
+        assert await started_ids(store) == [follower.id]

@@ -1,0 +1,133 @@
+"""`onejob worker`: runs the jobs of an app until SIGTERM or SIGINT, in one process or several."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from onejob.core.errors import OnejobError
+
+if TYPE_CHECKING:
+    from onejob.app import App
+    from onejob.worker import Worker
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:APP")
+@click.option("-q", "--queues", help="Queues to serve, in this order: a,b. [default: those of all tasks]")
+@click.option("-c", "--concurrency", default=10, show_default=True, help="Jobs at a time, per process.")
+@click.option("-p", "--processes", default=1, show_default=True, type=click.IntRange(1, 512))
+@click.option("--lease", default=30.0, show_default=True, help="Seconds after which a silent worker is dead.")
+@click.option(
+    "--heartbeat", type=float, help="Seconds between signs of life. [default: a third of the lease]"
+)
+@click.option(
+    "--drain", default=30.0, show_default=True, help="Seconds that running jobs may take at the end."
+)
+@click.option("--poll", default=5.0, show_default=True, help="Seconds between looks where no hint came.")
+@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Say how each job ended.")
+@click.option("--lifeline", type=int, hidden=True, help="A pipe; when it closes, the supervisor is gone.")
+def worker(
+    target: str, processes: int, lifeline: int | None, quiet: bool, verbose: bool, **settings: Any
+) -> None:
+    """Run the jobs of an app: MODULE:APP, MODULE with one app in it, or FILE.py:APP.
+
+    SIGTERM or Ctrl-C stops taking jobs and lets those under way end within --drain seconds; what is left
+    is handed back. A second one hands back at once.
+    """
+    if processes > 1:
+        from onejob.cli.supervisor import Supervisor
+
+        supervisor = Supervisor(_child_arguments(), processes, settings["drain"], quiet=quiet)
+        sys.exit(asyncio.run(supervisor.run()))
+    from onejob.cli.target import load_app
+
+    app = load_app(target)
+    _set_up_logging(quiet=quiet, verbose=verbose)
+    _run(app, settings, lifeline, quiet=quiet)
+
+
+def _child_arguments() -> list[str]:
+    """Our own command line, for one process: the last option of a name wins."""
+    return [*sys.argv[1:], "--processes", "1"]
+
+
+def _run(app: App, settings: dict[str, Any], lifeline: int | None, *, quiet: bool) -> None:
+    try:
+        made = app.worker(**settings)
+    except OnejobError as error:
+        raise click.UsageError(str(error)) from error
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(app, made, lifeline, quiet=quiet))
+    except OnejobError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _serve(app: App, made: Worker, lifeline: int | None, *, quiet: bool) -> None:
+    def say(line: str) -> None:
+        if not quiet:
+            click.echo(f"onejob worker {made.id} {line}", err=True)
+
+    if lifeline is not None:
+        asyncio.get_running_loop().add_reader(lifeline, _on_orphaned, made, lifeline)
+    queues, concurrency = ", ".join(made.settings.queues), made.settings.concurrency
+    await made.run(ready=lambda: say(f"serving {queues} · concurrency {concurrency} · {_url(app)}"))
+    say(f"stopped: {_summary(made)}")
+    if made.stuck:
+        _end_now()
+    await app.aclose()
+
+
+def _url(app: App) -> str:
+    from onejob.stores import without_password
+
+    return without_password(app._url)  # pyright: ignore[reportPrivateUsage] - App shows no URL of its own
+
+
+def _on_orphaned(made: Worker, lifeline: int) -> None:
+    asyncio.get_running_loop().remove_reader(lifeline)
+    made.stop()
+
+
+def _summary(made: Worker) -> str:
+    words = {"complete": "completed", "retry": "to be retried", "fail": "failed", "hand_back": "handed back"}
+    counts = made.counts
+    told = [f"{counts[move]} {words.get(move, move)}" for move in counts if move != "complete"]
+    return ", ".join([f"{counts['complete']} completed", *told])
+
+
+def _end_now() -> NoReturn:
+    """End the process with a handler still at work.
+
+    It cannot be stopped, and the loop and the interpreter would both wait for it. It ends with the process,
+    now, while its lease still keeps others from starting the job.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _loop_factory() -> Any:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop
+
+
+def _set_up_logging(*, quiet: bool, verbose: bool) -> None:
+    """Let the `onejob` logger speak on stderr, unless the app has set up logging itself."""
+    logger = logging.getLogger("onejob")
+    if logger.hasHandlers():
+        return
+    logger.setLevel(logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)

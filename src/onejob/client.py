@@ -1,0 +1,285 @@
+"""The client: gets calls into the store and results out of it, from any loop, thread or forked child.
+
+Everything is written once, as coroutines; sync calls run them on a private loop thread. Concurrent enqueues
+share round trips through a batcher per event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary, WeakSet
+
+from onejob.background import BackgroundLoop, closed, outcome, refuse_in_loop
+from onejob.batcher import Batcher
+from onejob.core.errors import (
+    InvalidOption,
+    KeyBusy,
+    SchemaMismatch,
+    StoreBusy,
+    StoreClosed,
+    StoreFull,
+    shown,
+)
+from onejob.core.job import ChainId, JobId, NewJob
+from onejob.core.judge import Answer, Outcome
+from onejob.core.options import MAX_BULK
+from onejob.current import running_job
+from onejob.explain import Explanation
+from onejob.ids import new_id, new_ids
+from onejob.logs import event, logger
+from onejob.operations import explain_one_call, release_one_call
+from onejob.plans import Call
+from onejob.receipt import Receipt, in_words, refusal
+from onejob.results import await_result
+from onejob.store import JobStore
+from onejob.transactions import open_transaction
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Client:
+    """One app's way to its store."""
+
+    def __init__(self, make_store: Callable[[], JobStore], *, clock: Callable[[], int]) -> None:
+        self._make_store = make_store
+        self._clock = clock
+        self._closed = False
+        self._start_afresh()
+        _clients.add(self)
+
+    @property
+    def store(self) -> JobStore:
+        """The store, made on first use."""
+        store = self._store
+        if store is None:
+            with self._lock:
+                if self._closed:
+                    raise StoreClosed("This app has been closed; enter it again (`with app:`) to reopen it.")
+                store = self._store = self._store or self._make_store()
+        return store
+
+    @property
+    def background(self) -> BackgroundLoop:
+        """The private loop, started on first use."""
+        background = self._background
+        if background is None:
+            with self._lock:
+                if self._closed:
+                    raise closed()
+                background = self._background = self._background or BackgroundLoop()
+        return background
+
+    def enqueue(self, call: Call[R]) -> Receipt[R]:
+        """Enqueue one call, from a thread without an event loop."""
+        refuse_in_loop("await {}.aenqueue(…)", call.planner.task)
+        job = self._new_job(call)
+        if open_transaction(self._store) is not None:
+            return self._receipt(call, self.background.call(self._ask(job)))
+        answered: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+        try:
+            self.background.loop.call_soon_threadsafe(self._put, job, answered)
+        except RuntimeError:
+            raise closed() from None
+        return self._receipt(call, outcome(answered))
+
+    async def aenqueue(self, call: Call[R]) -> Receipt[R]:
+        """Enqueue one call; whatever is enqueued at the same time shares its round trip."""
+        return self._receipt(call, await self._ask(self._new_job(call)))
+
+    def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
+        """Enqueue any number of calls, in order, from a thread without an event loop."""
+        refuse_in_loop("await app.aenqueue_many(…)")
+        return self.background.call(self._enqueue_all(_checked(calls)))
+
+    async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
+        """Enqueue any number of calls, in order."""
+        return await self._enqueue_all(_checked(calls))
+
+    def result(self, receipt: Receipt[R], timeout: float | None) -> R:
+        """See `Receipt.result`."""
+        return self.call(self.aresult(receipt, timeout), instead="await receipt.aresult(…)")
+
+    async def aresult(self, receipt: Receipt[R], timeout: float | None) -> R:
+        """See `Receipt.aresult`."""
+        return await await_result(self.store, receipt, timeout)
+
+    def explain_call(self, call: Call[Any]) -> Explanation:
+        """See `Sender.explain`."""
+        return self.call(self.aexplain_call(call), instead="await task.aexplain(…)")
+
+    async def aexplain_call(self, call: Call[Any]) -> Explanation:
+        """See `Sender.explain`."""
+        return await explain_one_call(self.store, call)
+
+    def release_call(self, call: Call[Any]) -> JobId | None:
+        """See `Sender.release`."""
+        return self.call(self.arelease_call(call), instead="await task.arelease(…)")
+
+    async def arelease_call(self, call: Call[Any]) -> JobId | None:
+        """See `Sender.release`."""
+        return await release_one_call(self.store, call)
+
+    def call(self, coroutine: Coroutine[Any, Any, T], *, instead: str) -> T:
+        """Run a coroutine for a thread; inside an event loop, refuse and name the call to use instead."""
+        try:
+            refuse_in_loop(instead)
+            background = self.background
+        except BaseException:
+            coroutine.close()
+            raise
+        return background.call(coroutine)
+
+    def reopen(self) -> None:
+        """Allow a closed client to be used again."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Let calls under way end, then let go of the store and the private loop."""
+        refuse_in_loop("await app.aclose()")
+        store, background = self._let_go()
+        if store is not None:
+            # On a loop of its own: at exit no thread may be started any more.
+            with contextlib.closing(asyncio.new_event_loop()) as loop:
+                loop.run_until_complete(store.close())
+        if background is not None:
+            background.stop()
+
+    async def aclose(self) -> None:
+        """As `close`, in async code."""
+        store, background = self._let_go()
+        if store is not None:
+            await store.close()
+        if background is not None:
+            await asyncio.to_thread(background.stop)
+
+    def after_fork(self) -> None:
+        """In a forked child: leave everything inherited alone, for ever, and start afresh."""
+        import ctypes
+
+        for inherited in (self._store, self._background):
+            if inherited is not None:
+                # Never collected, not even at exit: closing it would act on what the parent still uses.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._lock = threading.Lock()
+        self._store: JobStore | None = None
+        self._background: BackgroundLoop | None = None
+        self._batchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Batcher[NewJob, Answer]] = (
+            WeakKeyDictionary()
+        )
+        self._last: tuple[asyncio.AbstractEventLoop, Batcher[NewJob, Answer]] | None = None
+
+    def _let_go(self) -> tuple[JobStore | None, BackgroundLoop | None]:
+        with self._lock:
+            held = self._store, self._background
+            self._closed = True
+            self._store = self._background = self._last = None
+            self._batchers.clear()
+        return held
+
+    def _new_job(self, call: Call[Any]) -> NewJob:
+        return call.planner.new_job(call, new_id(), _caller(), self._clock)
+
+    async def _ask(self, job: NewJob) -> Answer:
+        transaction = open_transaction(self._store)
+        if transaction is not None:
+            return (await transaction.enqueue([job]))[0]
+        return await self._batcher().put(job)
+
+    def _put(self, job: NewJob, answered: concurrent.futures.Future[Answer]) -> None:
+        try:
+            self._batcher().put_for(job, answered)
+        except Exception as error:
+            answered.set_exception(error)
+
+    def _batcher(self) -> Batcher[NewJob, Answer]:
+        loop = asyncio.get_running_loop()
+        last = self._last
+        if last is not None and last[0] is loop:
+            return last[1]
+        batcher = self._batchers.get(loop)
+        if batcher is None:
+            batcher = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one)
+            self._batchers[loop] = batcher
+        self._last = (loop, batcher)
+        return batcher
+
+    async def _enqueue_all(self, calls: Sequence[Call[Any]]) -> list[Receipt[Any]]:
+        transaction = open_transaction(self._store)
+        enqueue = self.store.enqueue if transaction is None else transaction.enqueue
+        caller, clock = _caller(), self._clock
+        receipts: list[Receipt[Any]] = []
+        for start in range(0, len(calls), MAX_BULK):
+            chunk = calls[start : start + MAX_BULK]
+            ids = new_ids(len(chunk))
+            jobs = [
+                call.planner.new_job(call, id, caller, clock) for call, id in zip(chunk, ids, strict=True)
+            ]
+            answers = await enqueue(jobs)
+            receipts += [Receipt(a, call, self) for a, call in zip(answers, chunk, strict=True)]
+        if logger.isEnabledFor(logging.INFO):
+            for receipt in receipts:
+                _log(receipt)
+        return receipts
+
+    def _receipt(self, call: Call[R], answer: Answer) -> Receipt[R]:
+        receipt = Receipt(answer, call, self)
+        if logger.isEnabledFor(logging.INFO):
+            _log(receipt)
+        if answer.outcome is Outcome.REJECTED:
+            raise refusal(receipt)
+        return receipt
+
+
+def _checked(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
+    listed = list(cast("Iterable[object]", calls))
+    for index, call in enumerate(listed):
+        if type(call) is not Call:
+            raise InvalidOption(
+                f"enqueue_many takes calls made with task.job(…), but item {index} is {shown(call)}; "
+                "nothing was stored."
+            )
+    return cast("list[Call[Any]]", listed)
+
+
+def _caller() -> ChainId | None:
+    job = running_job()
+    return None if job is None else job.chain
+
+
+def _may_be_one(error: Exception) -> bool:
+    """True for an error that a single item of a batch may have caused."""
+    if isinstance(error, KeyBusy):
+        return True
+    return not isinstance(error, (StoreBusy, StoreFull, StoreClosed, SchemaMismatch, OSError))
+
+
+def _log(receipt: Receipt[Any]) -> None:
+    fields = {"job": receipt.id, "task": receipt.task, "queue": receipt.queue, "key": receipt.key}
+    event(logging.INFO, f"{in_words(receipt)}, task {receipt.task}", outcome=str(receipt.outcome), **fields)
+
+
+def _close_all() -> None:
+    for client in list(_clients):
+        client.close()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client.after_fork()
+
+
+_clients: WeakSet[Client] = WeakSet()
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

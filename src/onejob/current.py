@@ -1,0 +1,226 @@
+"""The job a handler is running: what `current_job()` returns, and how the handler learns that it should stop.
+
+The worker makes a `CurrentJob` for each start and puts it into the handler's context; threads get a copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator, MutableMapping
+from contextvars import ContextVar
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from onejob.core.errors import InvalidOption, WrongCall, shown
+from onejob.core.job import ChainId, Claimed, JobId
+
+__all__ = ["AbortReason", "Aborted", "CurrentJob", "bind", "current_job", "running_job"]
+
+MAX_PROGRESS = 65_536
+
+
+class AbortReason(StrEnum):
+    """Why a run no longer counts."""
+
+    REVOKED = "revoked"
+    LOST = "lost"
+    """The lease ended; the job goes on without this run, and nothing it writes through onejob is accepted."""
+    TIMED_OUT = "timed out"
+
+
+class Aborted:
+    """Whether a handler has been asked to stop, because whatever it returns no longer counts.
+
+    `if job.aborted: …` anywhere; `job.aborted.wait(timeout)` in threads; `await job.aborted` in coroutines.
+    """
+
+    __slots__ = ("_lock", "_waiters", "reason")
+
+    def __init__(self) -> None:
+        self.reason: AbortReason | None = None
+        self._waiters: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+    def __repr__(self) -> str:
+        return f"<Aborted: {self.reason or 'no'}>"
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block this thread until the job is asked to stop; False when the time is up."""
+        if _loop_runs_here():
+            raise WrongCall("aborted.wait() would block the event loop: write `await current_job().aborted`.")
+        told = threading.Event()
+        self._when_set(told.set)
+        try:
+            return told.wait(timeout)
+        finally:
+            self._forget(told.set)
+
+    def __await__(self) -> Generator[Any, None, AbortReason]:
+        """Wait in a coroutine until the job is asked to stop; gives the reason."""
+        return self._wait_in_loop().__await__()
+
+    def set(self, reason: AbortReason) -> None:
+        """Tell the handler, from whatever thread; the first reason stands. For the worker and for tests."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            waiters, self._waiters = self._waiters, []
+        for wake in waiters:
+            wake()
+
+    async def _wait_in_loop(self) -> AbortReason:
+        loop = asyncio.get_running_loop()
+        told = asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(told.set)
+
+        self._when_set(wake)
+        try:
+            await told.wait()
+        finally:
+            self._forget(wake)
+        assert self.reason is not None
+        return self.reason
+
+    def _when_set(self, wake: Callable[[], object]) -> None:
+        with self._lock:
+            if self.reason is None:
+                self._waiters.append(wake)
+                return
+        wake()
+
+    def _forget(self, wake: Callable[[], object]) -> None:
+        with self._lock:
+            if wake in self._waiters:
+                self._waiters.remove(wake)
+
+
+class JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds the job's fields to each record, beside those the handler passes as `extra`."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Merge both sets of fields."""
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+class CurrentJob:
+    """The job that is being run, as its handler sees it."""
+
+    def __init__(self, claimed: Claimed) -> None:
+        self._claimed = claimed
+        self.latest_progress: bytes | None = None
+        """The newest `progress`, encoded; the worker sends it with its next heartbeat."""
+
+    @property
+    def id(self) -> JobId:
+        """The job's id."""
+        return self._claimed.lease.id
+
+    @property
+    def chain(self) -> ChainId:
+        """The chain this job belongs to; a lone job is a chain of one."""
+        return self._claimed.chain
+
+    @property
+    def chain_index(self) -> int:
+        """Its place in the chain, from 0."""
+        return self._claimed.chain_index
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self._claimed.task
+
+    @property
+    def queue(self) -> str:
+        """The queue it was taken from."""
+        return self._claimed.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which start this is, from 1."""
+        return self._claimed.attempt
+
+    @property
+    def failures(self) -> int:
+        """How many earlier runs raised an error."""
+        return self._claimed.failures
+
+    @property
+    def key(self) -> str | None:
+        """The key it took, as people read it; None for a job that is not unique."""
+        return self._claimed.key
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this job, and for no other job: hand it to what must act only once."""
+        return self._claimed.lease.id
+
+    @cached_property
+    def aborted(self) -> Aborted:
+        """True once this run has been asked to stop."""
+        with _making:
+            return self.__dict__.setdefault("aborted", Aborted())
+
+    @cached_property
+    def logger(self) -> JobLogger:
+        """A logger that adds job, task, queue and attempt to each record."""
+        fields = {"job": self.id, "task": self.task, "queue": self.queue, "attempt": self.attempt}
+        return JobLogger(logging.getLogger("onejob.job"), fields)
+
+    def progress(self, value: object) -> None:
+        """Say how far the work is: any small JSON value. The newest is stored with the next heartbeat."""
+        try:
+            data = msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidOption(f"progress(…) takes a JSON value, not {shown(value)}: {error}.") from error
+        if len(data) > MAX_PROGRESS:
+            raise InvalidOption(
+                f"progress(…) takes at most {MAX_PROGRESS} bytes, not {len(data)}: say how far it is, not what it is."
+            )
+        self.latest_progress = data
+
+    def __repr__(self) -> str:
+        return f"<CurrentJob {self.id}: {self.task}, attempt {self.attempt}>"
+
+
+_making = threading.Lock()
+_running: ContextVar[CurrentJob | None] = ContextVar("onejob_running_job", default=None)
+
+bind = _running.set
+"""Make a job the current one of this context; for the worker and for tests."""
+
+
+def current_job() -> CurrentJob:
+    """Return the job this code is running for; raises `WrongCall` outside a handler."""
+    job = _running.get()
+    if job is None:
+        raise WrongCall(
+            "current_job() works inside a task that a worker runs; use running_job() to ask whether."
+        )
+    return job
+
+
+def running_job() -> CurrentJob | None:
+    """Return the job this code is running for, or None outside a handler."""
+    return _running.get()
+
+
+def _loop_runs_here() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""The rounds of the keepers: each ticks again and again, out of step with its like in other workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+log = logging.getLogger("onejob.keepers")
+
+
+class Keeper(Protocol):
+    """Something that keeps the store in order. A tick may run in any number of workers at once."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the log."""
+        ...
+
+    @property
+    def every(self) -> float:
+        """Seconds between ticks, on average."""
+        ...
+
+    async def tick(self) -> object:
+        """Do what there is to do now."""
+        ...
+
+
+async def make_rounds(keepers: Sequence[Keeper]) -> None:
+    """Let the keepers tick until cancelled. There is no leader: whoever comes first does the work."""
+    async with asyncio.TaskGroup() as group:
+        for keeper in keepers:
+            group.create_task(_keep(keeper))
+
+
+async def _keep(keeper: Keeper) -> None:
+    await asyncio.sleep(keeper.every * random.random())
+    while True:
+        try:
+            await keeper.tick()
+        except Exception as error:
+            log.warning("%s failed, and will try again: %s: %s", keeper.name, type(error).__name__, error)
+        await asyncio.sleep(keeper.every * random.uniform(0.75, 1.25))

@@ -1,0 +1,270 @@
+"""From a call to a new job: the options of a task or of one call, checked once, then applied to every call.
+
+`TaskSettings` and `CallSettings` are what users write, `CallOptions` what is left once it has been checked, and a `Planner` turns
+arguments into a `Call`: payload and plan, ready to be given an id.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypedDict, TypeVar, cast
+
+import msgspec
+
+from onejob.codec import CallCodec, decode_result
+from onejob.core.dedup import Plan, Rules, Unique, compile_rules, forced
+from onejob.core.errors import InvalidOption, shown
+from onejob.core.identity import Realm, fingerprint
+from onejob.core.job import ChainId, JobId, NewJob
+from onejob.core.options import (
+    MAX_SECONDS,
+    JobOptions,
+    Seconds,
+    check_name,
+    encode_options,
+    millis,
+    whole_number,
+)
+from onejob.core.retry import Exponential, Fixed, Retry
+from onejob.keys import KeyRule, check_parameter, key_rule, near
+
+R = TypeVar("R")
+
+INT32: Final = 2**31
+
+
+class TaskSettings(TypedDict, total=False):
+    """What `@app.task(…)` takes, and `.using(…)` too.
+
+    Times are seconds or timedeltas. `delay` says when a job is due, `expires` how long after its acceptance it
+    is no longer worth starting. `retry` is a `Retry` or a number of attempts. Higher `priority` starts first.
+    """
+
+    queue: str
+    unique: Unique | None
+    priority: int
+    delay: Seconds
+    expires: Seconds | None
+    retry: Retry | int | None
+    timeout: Seconds | None
+    max_crashes: int
+
+
+class CallSettings(TaskSettings, total=False):
+    """What only `.using(…)` takes: `at` (an aware datetime) instead of `delay`; `force` to run in any case."""
+
+    at: dt.datetime
+    force: bool
+
+
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Checked settings; times in milliseconds."""
+
+    queue: str = "default"
+    unique: Unique | None = None
+    priority: int = 0
+    delay: int = 0
+    at: int | None = None
+    expires: int | None = None
+    retry: Retry | None = None
+    timeout: int | None = None
+    max_crashes: int = 3
+    force: bool = False
+
+
+def changed(
+    options: CallOptions, settings: CallSettings | TaskSettings, *, of_task: bool = False
+) -> CallOptions:
+    """The options with these settings in place of theirs; a task takes only what every call can share."""
+    known = tuple(name for name in _CHECKS if not of_task or name in TaskSettings.__annotations__)
+    if "delay" in settings and "at" in settings:
+        raise InvalidOption("delay=… and at=… exclude each other: give one of them.")
+    new: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in known:
+            hint = near(name, known, otherwise=f"there are {', '.join(known)}.")
+            raise InvalidOption(f"There is no option {shown(name)}: {hint}")
+        new[name] = _CHECKS[name](value)
+    if "delay" in new:
+        new["at"] = None
+    elif "at" in new:
+        new["delay"] = 0
+    return msgspec.structs.replace(options, **new)
+
+
+def checked_policy(value: object) -> Unique | None:
+    """Return a `unique=` that is a policy, or None for none."""
+    if value is None or isinstance(value, Unique):
+        return value
+    raise InvalidOption(f"unique=… must be a policy such as Unique.once(), or None, not {shown(value)}.")
+
+
+class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """One call of a task, bound, checked and encoded: a job in all but its id."""
+
+    planner: Planner[R]
+    payload: bytes
+    plan: Plan | None
+
+
+class Planner(Generic[R]):
+    """All calls of one task with the same options: everything that can be known before the arguments are."""
+
+    __slots__ = ("_into", "_keys", "codec", "options", "rules", "stored_options", "task")
+
+    def __init__(self, task: str, codec: CallCodec, options: CallOptions, app_window: int | None) -> None:
+        self.task = task
+        self.codec = codec
+        self.options = options
+        self.rules: Rules | None = None
+        self._keys: KeyRule | None = None
+        self._into: str | None = None
+        if options.unique is not None:
+            self._read_policy(options.unique, app_window)
+        self.stored_options = encode_options(_job_options(options, self._into))
+
+    @property
+    def realm(self) -> Realm:
+        """Whose keys these calls share."""
+        policy = self.options.unique
+        shared = policy is not None and policy.scope == "queue"
+        return Realm(self.options.queue, None if shared else self.task)
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
+        """Bind, check and encode one call; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
+        codec = self.codec
+        arguments = codec.bind(args, kwargs)
+        payload = codec.encode(arguments)
+        plan = None
+        if self.rules is not None and self._keys is not None:
+            plan = self._plan(self.rules, self._keys, codec.mapping(arguments), payload)
+        return Call(self, payload, plan)
+
+    def new_job(self, call: Call[R], id: JobId, caller: ChainId | None, clock: Callable[[], int]) -> NewJob:
+        """The job that a store is asked to accept."""
+        options = self.options
+        delay = options.delay if options.at is None else max(0, options.at - clock())
+        return NewJob(
+            id,
+            options.queue,
+            self.task,
+            call.payload,
+            call.plan,
+            options.priority,
+            delay,
+            options.expires,
+            options.max_crashes,
+            self.stored_options,
+            caller,
+        )
+
+    def result(self, data: bytes | None) -> R:
+        """A stored result as the type that the task's function declares."""
+        return decode_result(data, self.codec.result_type)
+
+    def why_not_unique(self) -> str:
+        """Say why a call of this planner that got no plan is not deduplicated."""
+        policy = self.options.unique
+        if policy is None:
+            return "the task has no unique=… policy"
+        if policy.key is None:
+            return "its policy says key=None, not unique"
+        if self.rules is None:
+            return "its window is zero or negative, which turns deduplication off"
+        return "its key function returned None, not unique"
+
+    def _read_policy(self, policy: Unique, app_window: int | None) -> None:
+        options = self.options
+        if policy.delays and (options.delay or options.at is not None):
+            raise InvalidOption(
+                f"delay=… and at=… do not go with the policy of task {self.task!r}: debounce and collect "
+                "decide themselves when a job is due. Set the policy's wait=… instead."
+            )
+        self._keys = key_rule(self.task, self.codec.parameters, policy, self.realm)
+        self._into = _checked_into(self.task, self.codec, policy)
+        rules = compile_rules(policy, app_window)
+        self.rules = forced(rules) if rules is not None and options.force else rules
+
+    def _plan(
+        self, rules: Rules, keys: KeyRule, arguments: Mapping[str, object], payload: bytes
+    ) -> Plan | None:
+        try:
+            key = keys.key(arguments)
+        except UnicodeEncodeError:
+            raise InvalidOption(
+                f"A key of task {self.task!r} holds a lone surrogate, which no store can hold: "
+                f"{shown(dict(arguments))}"
+            ) from None
+        if key is None:
+            return None
+        items = 0 if self._into is None else len(cast("list[Any]", arguments[self._into] or ()))
+        return Plan(key[0], key[1], rules, fingerprint(payload), items)
+
+
+def milliseconds() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def _checked_into(task: str, codec: CallCodec, policy: Unique) -> str | None:
+    into = policy.into
+    if into is None:
+        return None
+    check_parameter(task, "Unique.collect(into=…)", into, codec.parameters)
+    if not codec.is_list(into):
+        raise InvalidOption(
+            f"Unique.collect(into={into!r}) needs a list parameter: annotate {into!r} of task {task!r} as list[…]."
+        )
+    return into
+
+
+def _job_options(options: CallOptions, into: str | None) -> JobOptions:
+    retry = options.retry
+    if retry is None:
+        return JobOptions(timeout=options.timeout, into=into)
+    return JobOptions(
+        attempts=retry.attempts,
+        backoff=cast("Exponential | Fixed | str", retry.backoff),
+        never=cast("tuple[str, ...]", retry.never),
+        timeout=options.timeout,
+        into=into,
+    )
+
+
+def _retry(value: object) -> Retry | None:
+    if value is None or isinstance(value, Retry):
+        return value
+    if isinstance(value, int):
+        return Retry(attempts=value)
+    raise InvalidOption(f"retry=… must be Retry(…), a number of attempts or None, not {shown(value)}.")
+
+
+def _instant(value: object) -> int:
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        raise InvalidOption(f"at=… must be a datetime with a time zone (tzinfo), not {shown(value)}.")
+    instant = round(value.timestamp() * 1000)
+    if instant > milliseconds() + MAX_SECONDS * 1000:
+        raise InvalidOption(f"at=… must be at most ten years ahead, not {shown(value)}.")
+    return instant
+
+
+def _force(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOption(f"force=… must be True or False, not {shown(value)}.")
+    return value
+
+
+_CHECKS: Final[dict[str, Callable[[object], object]]] = {
+    "queue": lambda value: check_name("Queue", value),
+    "unique": checked_policy,
+    "priority": lambda value: whole_number("priority", value, -INT32, INT32 - 1),
+    "delay": lambda value: max(0, millis("delay", value)),
+    "at": _instant,
+    "expires": lambda value: None if value is None else millis("expires", value, minimum=1),
+    "retry": _retry,
+    "timeout": lambda value: None if value is None else millis("timeout", value, minimum=1),
+    "max_crashes": lambda value: whole_number("max_crashes", value, 0, 1000),
+    "force": _force,
+}

@@ -1,0 +1,180 @@
+"""Tasks: registered functions that can be called, or enqueued with the same typed arguments.
+
+A `Sender` enqueues calls of one task with certain options; a `Task` is the sender with the task's own, and
+`.using(…)` makes another. Nothing here talks to a store: that is the outlet's part.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
+
+from onejob.codec import CallCodec
+from onejob.core.errors import InvalidOption, shown
+from onejob.core.job import JobId
+from onejob.core.options import check_name
+from onejob.explain import Explanation
+from onejob.plans import Call, CallOptions, CallSettings, Planner, changed
+from onejob.receipt import Receipt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Outlet(Protocol):
+    """Where calls go: an app's client."""
+
+    def enqueue(self, call: Call[R]) -> Receipt[R]:
+        """Enqueue from a thread."""
+        ...
+
+    async def aenqueue(self, call: Call[R]) -> Receipt[R]:
+        """Enqueue from a coroutine."""
+        ...
+
+    def explain_call(self, call: Call[Any]) -> Explanation:
+        """Explain from a thread."""
+        ...
+
+    async def aexplain_call(self, call: Call[Any]) -> Explanation:
+        """Explain from a coroutine."""
+        ...
+
+    def release_call(self, call: Call[Any]) -> JobId | None:
+        """Release a call's key from a thread."""
+        ...
+
+    async def arelease_call(self, call: Call[Any]) -> JobId | None:
+        """Release a call's key from a coroutine."""
+        ...
+
+
+class Sender(Generic[P, R]):
+    """Enqueues calls of one task with the same options."""
+
+    def __init__(self, planner: Planner[R], outlet: Outlet, app_window: int | None) -> None:
+        self._planner = planner
+        self._outlet = outlet
+        self._app_window = app_window
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
+        """Ask for the task to be run with these arguments; returns what became of it."""
+        return self._outlet.enqueue(self._planner.call(args, kwargs))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
+        """As `enqueue`, in async code."""
+        return await self._outlet.aenqueue(self._planner.call(args, kwargs))
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call for `app.enqueue_many([…])`, checked now and stored then."""
+        return self._planner.call(args, kwargs)
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """Say what this call would get if it were enqueued now, and why; nothing is enqueued."""
+        return self._outlet.explain_call(self._planner.call(args, kwargs))
+
+    async def aexplain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """As `explain`, in async code."""
+        return await self._outlet.aexplain_call(self._planner.call(args, kwargs))
+
+    def release(self, *args: P.args, **kwargs: P.kwargs) -> JobId | None:
+        """Make the key of this call vacant; returns the job that held it, which lives on without it."""
+        return self._outlet.release_call(self._planner.call(args, kwargs))
+
+    async def arelease(self, *args: P.args, **kwargs: P.kwargs) -> JobId | None:
+        """As `release`, in async code."""
+        return await self._outlet.arelease_call(self._planner.call(args, kwargs))
+
+    def using(self, **settings: Unpack[CallSettings]) -> Sender[P, R]:
+        """The same task with other options: `unique`, `priority`, `delay`, `at`, `expires`, `retry`,
+        `timeout`, `max_crashes`, `queue`, `force`. `unique=` replaces the whole policy; None turns it off."""
+        planner = self._planner
+        options = changed(planner.options, settings)
+        made: Planner[R] = Planner(planner.task, planner.codec, options, self._app_window)
+        return Sender(made, self._outlet, self._app_window)
+
+    @property
+    def planner(self) -> Planner[R]:
+        """How calls become jobs."""
+        return self._planner
+
+
+class Task(Sender[P, R]):
+    """A registered function. Call it and it runs here; `.enqueue(…)` it and a worker runs it."""
+
+    def __init__(
+        self,
+        function: Callable[P, Any],
+        *,
+        name: str,
+        options: CallOptions,
+        cancel_on_abort: bool,
+        outlet: Outlet,
+        app_window: int | None,
+    ) -> None:
+        self.name = name
+        self.function: Callable[..., Any] = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.codec = CallCodec(function, name)
+        self.cancel_on_abort = cancel_on_abort
+        super().__init__(Planner(name, self.codec, options, app_window), outlet, app_window)
+        functools.update_wrapper(cast("Any", self), function)
+
+    @property
+    def queue(self) -> str:
+        """Where its jobs wait unless a call says otherwise."""
+        return self._planner.options.queue
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} in queue {self.queue}>"
+
+
+class SyncTask(Task[P, R]):
+    """A task whose function is a plain one."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now."""
+        return self.function(*args, **kwargs)
+
+
+class AsyncTask(Task[P, R]):
+    """A task whose function is a coroutine function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Run the function here and now; await what it returns."""
+        return self.function(*args, **kwargs)
+
+
+def task_name(function: Callable[..., Any], given: str | None) -> str:
+    """The name a task is known by: the one given, or `module.function`.
+
+    A script run as `__main__` counts as the module that a worker would import, so that both agree: its dotted
+    name under `python -m`, else its file's name. `<locals>` and leading underscores are left out.
+    """
+    if given is not None:
+        return check_name("Task", given)
+    qualified = getattr(function, "__qualname__", None)
+    if not isinstance(qualified, str):
+        raise InvalidOption(f"{shown(function)} has no name of its own: give @app.task(name=…).")
+    parts = [_module(function), *qualified.split(".")]
+    name = ".".join(part for part in parts if part and part != "<locals>").lstrip("_.")
+    try:
+        return check_name("Task", name)
+    except InvalidOption as error:
+        raise InvalidOption(f"{error} Or give the task its own: @app.task(name=…).") from None
+
+
+def _module(function: Callable[..., Any]) -> str:
+    module = function.__module__
+    if module not in ("__main__", "__mp_main__"):
+        return module
+    main = sys.modules[module] if module in sys.modules else sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None and spec.name not in ("__main__", "__mp_main__"):
+        return spec.name
+    # Python started on its standard input, or an interactive shell: there is no module to be imported.
+    return "" if not file or file.startswith("<") else Path(file).stem

@@ -1,0 +1,111 @@
+"""One start of one job in this process: its handle, and what it has been told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeAlias
+
+from onejob.core.job import Claimed, Lease
+from onejob.core.lifecycle import Outcome
+from onejob.current import AbortReason, CurrentJob
+from onejob.worker.setup import log
+
+STUBBORN_AFTER = 5.0
+"""Seconds after which a coroutine that goes on in spite of its cancellation is worth a warning."""
+
+
+class Interruption(StrEnum):
+    """Why a run was broken off before it ended by itself."""
+
+    TIMED_OUT = "timed out"
+    SHUTDOWN = "the worker stops"
+    REVOKED = "revoked"
+    LOST = "its lease was lost"
+
+
+_TOLD = {
+    Interruption.TIMED_OUT: AbortReason.TIMED_OUT,
+    Interruption.REVOKED: AbortReason.REVOKED,
+    Interruption.LOST: AbortReason.LOST,
+    # At shutdown a thread is not told: what it returns still counts, and a handler that gave up on hearing
+    # of it could not be told from one that finished.
+}
+
+
+class Attempt:
+    """A running handler. `outcome` is set once it has ended; until it is settled the lease is still ours."""
+
+    __slots__ = (
+        "claimed",
+        "current",
+        "handle",
+        "in_thread",
+        "interrupted",
+        "outcome",
+        "returned",
+        "sent_progress",
+        "timer",
+    )
+
+    def __init__(self, claimed: Claimed) -> None:
+        self.claimed = claimed
+        self.current = CurrentJob(claimed)
+        self.handle: asyncio.Task[Outcome] | None = None
+        self.in_thread = False
+        self.interrupted: Interruption | None = None
+        self.outcome: Outcome | None = None
+        self.returned = False
+        """A handler in a thread has returned, though its loop may be gone and never learn of it."""
+        self.sent_progress: bytes | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def running(self) -> bool:
+        """True until the handler has really ended."""
+        return self.outcome is None
+
+    @property
+    def occupied(self) -> bool:
+        """True while the handler may still be at work, even if the loop it was started from is closed."""
+        if self.outcome is not None or self.handle is None:
+            return False
+        return not self.returned if self.in_thread else not self.handle.get_loop().is_closed()
+
+    def tell(self, reason: AbortReason) -> None:
+        """Let the handler see that it should stop; callable from any thread."""
+        self.current.aborted.set(reason)
+
+    def interrupt(self, why: Interruption) -> None:
+        """Tell the handler, and cancel it if it is a coroutine; a thread cannot be stopped. In the loop only.
+
+        The first reason decides the outcome; a second call cancels again.
+        """
+        if self.outcome is not None or self.handle is None or self.handle.done():
+            return
+        if self.interrupted is None:
+            self.interrupted = why
+        if why in _TOLD:
+            self.tell(_TOLD[why])
+        if self.in_thread:
+            if why is not Interruption.SHUTDOWN:
+                log.warning(
+                    "%s in a thread (%s); it cannot be stopped and keeps its slot until it returns", self, why
+                )
+            return
+        self.handle.cancel()
+        self.handle.get_loop().call_later(STUBBORN_AFTER, self._warn_if_stubborn, why)
+
+    def __str__(self) -> str:
+        return f"job {self.claimed.id} runs task {self.claimed.task}"
+
+    def _warn_if_stubborn(self, why: Interruption) -> None:
+        if self.outcome is None:
+            log.warning("%s although it was cancelled (%s); it keeps its slot until it returns", self, why)
+
+
+Roster: TypeAlias = dict[Lease, Attempt]
+"""Every lease this worker believes it holds, up to the reply of the settlement that ends it."""
+
+OnEnd: TypeAlias = Callable[[Attempt], None]

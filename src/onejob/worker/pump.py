@@ -1,0 +1,270 @@
+"""The pump: one coroutine that settles what has ended, claims into the free slots in the same commit, and
+starts what it got. It holds an outcome until the store has answered for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import assert_never
+
+from onejob.core.errors import StoreBusy, StoreClosed, StoreFull
+from onejob.core.job import Claimed, WorkerId
+from onejob.core.lifecycle import Move, Outcome, Returned, Settlement, after_attempt
+from onejob.store import Claims, Settled, SettleReply, Store
+from onejob.worker.attempt import Attempt, Interruption, Roster
+from onejob.worker.failure import describe, first_line
+from onejob.worker.runner import Runner
+from onejob.worker.setup import Settings, log
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+EVERYTHING = 1_000_000
+
+
+class Pump:
+    """Moves jobs between the store and their handlers until told to stop claiming and nothing is left."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        worker: WorkerId,
+        settings: Settings,
+        runner: Runner,
+        roster: Roster,
+        may_claim: Callable[[], bool],
+    ) -> None:
+        self.calls_begun = 0
+        self.calls_ended = 0
+        self.counts: Counter[str] = Counter()
+        self._store = store
+        self._worker = worker
+        self._settings = settings
+        self._runner = runner
+        self._roster = roster
+        self._may_claim = may_claim
+        self._claiming = True
+        self._hungry = True
+        self._next_due: float | None = None
+        self._ended: list[Attempt] = []
+        self._owed: list[Settlement] = []
+        self._at_once = EVERYTHING
+        self._refused = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Settle, claim and start until `stop_claiming` was called and every attempt has been settled."""
+        self._loop = asyncio.get_running_loop()
+        listening = self._loop.create_task(self._listen())
+        try:
+            while True:
+                self._collect()
+                free = self._free_slots()
+                if self._owed or (self._hungry and free > 0):
+                    await self._exchange(free)
+                elif self._claiming or self._roster:
+                    await self._rest(free)
+                else:
+                    return
+        finally:
+            listening.cancel()
+
+    def stop_claiming(self) -> None:
+        """Take no new jobs; those under way go on."""
+        self._claiming = False
+        self.nudge()
+
+    def hand_back(self) -> None:
+        """Break off every coroutine, so that its job goes back uncharged; threads go on."""
+        for attempt in list(self._roster.values()):
+            attempt.interrupt(Interruption.SHUTDOWN)
+
+    def owe(self, settlement: Settlement) -> None:
+        """Settle something that has no attempt here."""
+        self._owed.append(settlement)
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Look again, now."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def unsettled(self) -> list[Attempt]:
+        """Attempts that have ended, but whose outcome no store has accepted yet."""
+        return [attempt for attempt in self._roster.values() if not attempt.running]
+
+    def _collect(self) -> None:
+        ended, self._ended = self._ended, []
+        for attempt in ended:
+            assert attempt.outcome is not None
+            self._owed.append(after_attempt(attempt.claimed, attempt.outcome))
+
+    def _free_slots(self) -> int:
+        """Slots to claim into. What has ended but is not settled takes none; a claim is a start."""
+        if not self._claiming or not self._may_claim():
+            return 0
+        return self._settings.concurrency - (len(self._roster) - len(self._owed))
+
+    async def _exchange(self, free: int) -> None:
+        """One commit: settle what is owed, claim into the free slots; then start what came."""
+        done = self._owed[: self._at_once]
+        ask = self._settings.ask(self._worker, free) if free > 0 else None
+        if ask is not None:
+            self._hungry = False  # before the call: a hint that comes during it is for the next one
+        self.calls_begun += 1
+        try:
+            reply = await self._store.settle(done, ask)
+        except StoreClosed:
+            raise
+        except Exception as error:
+            await self._pause_after(error, done)
+        else:
+            self._refused = 0
+            del self._owed[: len(done)]
+            if not self._owed:
+                self._at_once = EVERYTHING
+            self._acknowledge(done, reply)
+            if ask is not None:
+                self._take(reply.claims, ask.limit)
+        finally:
+            # Only now: the heartbeat takes a lease unknown to the roster after this for an orphan.
+            self.calls_ended += 1
+
+    def _take(self, claims: Claims, limit: int) -> None:
+        # Fewer than asked for means that nothing is left; a hint or the time of the next one says when to ask.
+        self._hungry = self._hungry or len(claims.jobs) >= limit
+        self._next_due = None if claims.next_due is None else self._loop.time() + claims.next_due / 1000
+        for claimed in claims.jobs:
+            self._start(claimed)
+
+    def _start(self, claimed: Claimed) -> None:
+        attempt = Attempt(claimed)
+        self._roster[claimed.lease] = attempt
+        if not self._claiming:
+            attempt.outcome = Returned()
+            self._ended.append(attempt)
+            return
+        attempt.handle = self._loop.create_task(self._runner.run(attempt))
+        attempt.handle.add_done_callback(partial(self._end, attempt))
+
+    def _end(self, attempt: Attempt, handle: asyncio.Task[Outcome]) -> None:
+        # Cancelled before its first step: it never ran.
+        attempt.outcome = Returned() if handle.cancelled() else handle.result()
+        self._ended.append(attempt)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _acknowledge(self, done: Sequence[Settlement], reply: SettleReply) -> None:
+        pop, quiet = self._roster.pop, not log.isEnabledFor(logging.DEBUG)
+        completed = 0
+        for settlement, settled in zip(done, reply.settled, strict=True):
+            attempt = pop(settlement.lease, None)
+            plain = settled is Settled.DONE and settlement.move is Move.COMPLETE
+            completed += plain
+            if not (plain and quiet):
+                self.counts[settlement.move.value if settled is Settled.DONE else settled.value] += not plain
+                _report(settlement, settled, attempt)
+        if completed:
+            self.counts[Move.COMPLETE.value] += completed
+
+    async def _rest(self, free: int) -> None:
+        """Sleep until an attempt ends, a hint comes, or it is time to look."""
+        self._waiter = self._loop.create_future()
+        timer = None
+        if free > 0:
+            wait = self._settings.poll
+            if self._next_due is not None:
+                wait = min(wait, max(self._next_due - self._loop.time(), 0.001))
+            timer = self._loop.call_later(wait, self._look)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _look(self) -> None:
+        self._hungry = True
+        self.nudge()
+
+    async def _listen(self) -> None:
+        """Turn the store's hints into claims. The mark is older than the claim, so none is missed."""
+        topics = frozenset(f"work:{queue}" for queue in self._settings.queues)
+        mark = self._store.mark()
+        while True:
+            try:
+                hinted = await self._store.wait(topics, self._settings.poll, since=mark)
+                mark = self._store.mark()
+            except StoreClosed:
+                return
+            except Exception as error:
+                log.warning("waiting for work failed, polling goes on: %s", first_line(describe(error)))
+                await asyncio.sleep(self._settings.poll)
+                continue
+            if hinted:
+                self._look()
+
+    async def _pause_after(self, error: Exception, done: Sequence[Settlement]) -> None:
+        """Keep what the store did not take, and try again a little later."""
+        if not isinstance(error, (StoreBusy, StoreFull)):
+            self._isolate(error, done)
+        pause = min(FIRST_PAUSE * 2**self._refused, LONGEST_PAUSE) * random.uniform(0.5, 1.5)
+        self._refused = min(self._refused + 1, 10)
+        log.warning(
+            "settling failed, %d outcomes are kept and tried again in %.1f s: %s",
+            len(self._owed),
+            pause,
+            first_line(describe(error)),
+        )
+        await asyncio.sleep(pause)
+        self._hungry = True
+
+    def _isolate(self, error: Exception, done: Sequence[Settlement]) -> None:
+        """One outcome that a store cannot take must not hold up the others: halve, then fail that one job."""
+        self._at_once = max(1, len(done) // 2)
+        if len(done) == 1 and self._refused > 3:
+            lease = done[0].lease
+            log.error("the store does not take the outcome of job %s, which now fails for it", lease.id)
+            text = f"StoreRefused: its outcome could not be stored: {first_line(describe(error))}"
+            self._owed[0] = Settlement(lease, Move.FAIL, error=text)
+        self._owed[:] = self._owed[len(done) :] + self._owed[: len(done)]
+
+
+def _report(settlement: Settlement, settled: Settled, attempt: Attempt | None) -> None:
+    """One log line about how an attempt ended."""
+    job = settlement.lease.id
+    task = attempt.claimed.task if attempt is not None else "?"
+    fields = {"job": job, "task": task, "move": settlement.move.value, "settled": settled.value}
+    match settled:
+        case Settled.LOST:
+            text = "job %s (task %s) was lost: its lease had ended, so its outcome (%s) was refused"
+            log.warning(text, job, task, settlement.move, extra=fields)
+        case Settled.REVOKED:
+            log.info("job %s (task %s) ended revoked", job, task, extra=fields)
+        case Settled.DONE:
+            _report_move(settlement, task, fields)
+        case _:
+            assert_never(settled)
+
+
+def _report_move(settlement: Settlement, task: str, fields: dict[str, str]) -> None:
+    job, error = settlement.lease.id, first_line(settlement.error)
+    match settlement.move:
+        case Move.COMPLETE:
+            log.debug("job %s (task %s) completed", job, task, extra=fields)
+        case Move.RETRY:
+            wait = settlement.delay / 1000
+            log.warning("job %s (task %s) runs again in %.1f s: %s", job, task, wait, error, extra=fields)
+        case Move.FAIL:
+            log.error("job %s (task %s) failed: %s", job, task, error, extra=fields)
+        case Move.MISS:
+            log.warning(
+                "job %s names task %s, which this worker does not know; handed back", job, task, extra=fields
+            )
+        case _:
+            log.info("job %s (task %s): %s", job, task, settlement.move.value, extra=fields)

@@ -1,0 +1,121 @@
+"""What a worker is given: the parts of an app it needs, and its settings, checked where they are made."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from onejob.core.errors import InvalidOption, shown
+from onejob.core.job import WorkerId
+from onejob.core.options import Seconds, check_name, millis, whole_number
+from onejob.store import Ask, Beat, JobStore, Retention
+
+if TYPE_CHECKING:
+    from onejob.tasks import Task
+
+log = logging.getLogger("onejob.worker")
+
+NamedBackoff: TypeAlias = Callable[[int, BaseException], "float | timedelta"]
+"""A registered retry curve: failures so far and the error, to seconds."""
+
+MAX_CONCURRENCY = 10_000
+BEATS_PER_LEASE = 3
+BUSY_BEAT = 0.8
+"""Seconds between heartbeats while jobs run, so that a revoked one is told within a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """The parts of an app that a worker works with."""
+
+    store: JobStore
+    tasks: Mapping[str, Task[..., Any]]
+    backoffs: Mapping[str, NamedBackoff] = field(default_factory=dict[str, NamedBackoff])
+    retention: Retention = field(default_factory=Retention)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A worker's settings, checked; times in seconds."""
+
+    queues: tuple[str, ...]
+    concurrency: int
+    lease: float
+    heartbeat: float
+    drain: float
+    poll: float
+    block_warning: float
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        queues: tuple[str, ...],
+        concurrency: int,
+        lease: Seconds,
+        heartbeat: Seconds | None,
+        drain: Seconds,
+        poll: Seconds,
+        block_warning: Seconds,
+    ) -> Settings:
+        """Check each setting, and that the lease outlives missed heartbeats."""
+        lease_ms = millis("lease", lease, minimum=300)
+        beat_ms = lease_ms // BEATS_PER_LEASE
+        if heartbeat is not None:
+            beat_ms = millis("heartbeat", heartbeat, minimum=100)
+        if lease_ms < beat_ms * BEATS_PER_LEASE:
+            raise InvalidOption(
+                f"lease must be at least three heartbeats, so that one missed beat loses no job: "
+                f"{shown(lease)} seconds with a heartbeat of {shown(heartbeat)}; raise lease or lower heartbeat."
+            )
+        return cls(
+            queues=queues,
+            concurrency=whole_number("concurrency", concurrency, 1, MAX_CONCURRENCY),
+            lease=lease_ms / 1000,
+            heartbeat=beat_ms / 1000,
+            drain=millis("drain", drain, minimum=0) / 1000,
+            poll=millis("poll", poll, minimum=10) / 1000,
+            block_warning=millis("block_warning", block_warning, minimum=10) / 1000,
+        )
+
+    @property
+    def busy_beat(self) -> float:
+        """Seconds between heartbeats while jobs run."""
+        return min(self.heartbeat, BUSY_BEAT)
+
+    def ask(self, worker: WorkerId, limit: int) -> Ask:
+        """The wish for up to `limit` jobs."""
+        return Ask(worker, self.queues, limit)
+
+    def beat(self, worker: WorkerId) -> Beat:
+        """The worker's sign of life, without progress."""
+        return Beat(
+            worker,
+            round(self.lease * 1000),
+            queues=self.queues,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            concurrency=self.concurrency,
+        )
+
+
+def served_queues(wanted: Iterable[str] | str | None, setup: WorkerSetup) -> tuple[str, ...]:
+    """The queues to serve, in order: those asked for, or else every queue that a task names."""
+    if isinstance(wanted, str):
+        wanted = wanted.split(",")
+    names = [task.queue for task in setup.tasks.values()] if wanted is None else [*wanted]
+    checked = tuple(dict.fromkeys(check_name("queue", name) for name in names))
+    if wanted is not None and not checked:
+        raise InvalidOption("queues must name at least one queue; leave it out to serve those of all tasks.")
+    return checked or ("default",)
+
+
+def new_worker_id() -> WorkerId:
+    """A name that no other worker has, not even an earlier one of the same process."""
+    return WorkerId(f"w-{secrets.token_hex(6)}")

@@ -1,0 +1,112 @@
+"""The policies that the state machine plays with, as the model and as the product write them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from onejob.core.dedup import Plan, Unique, compile_rules, forced
+from onejob.core.identity import Realm, fingerprint
+from onejob.core.job import ChainId, JobId, NewJob
+from onejob.testing.records import Call
+from onejob.testing.verdicts import Policy
+
+WINDOW, WAIT, MAX_WAIT, LEASE, DELAY, EXPIRES, BACKOFF = 5_000, 2_000, 4_500, 3_000, 1_000, 4_000, 2_500
+
+QUEUES, TASKS, KEYS = ("q", "r"), ("t", "u"), ("a", "b")
+CHANGING = {"update", "postpone", "collect"}
+
+
+def digest(queue: str, task: str | None, key: str) -> bytes:
+    """The identity of a key; `task=None` is shared by all tasks of the queue."""
+    return Realm(queue, task).digest((key,))
+
+
+DIGESTS = {
+    (queue, task, key): digest(queue, task, key) for queue, task, key in product(QUEUES, (*TASKS, None), KEYS)
+}
+SHARED = {found for (_, task, _), found in DIGESTS.items() if task is None}
+
+PRESETS = [
+    Policy(preset="in_flight"),
+    Policy(preset="in_flight", within=WINDOW),
+    Policy(preset="in_flight", within=WINDOW, hold=True),
+    Policy(preset="in_flight", overrides={"running": "raise"}),
+    Policy(preset="in_flight", overrides={"queued": "follow", "running": "follow"}),
+    Policy(preset="once"),
+    Policy(preset="once", within=WINDOW),
+    Policy(preset="once", overrides={"failed": "keep"}),
+    Policy(preset="once", within=WINDOW, overrides={"failed": "raise"}),
+    Policy(preset="once", strict=True),
+    Policy(preset="throttle", within=WINDOW),
+    Policy(preset="trailing", within=WINDOW),
+    Policy(preset="coalesce"),
+    Policy(preset="coalesce", within=WINDOW),
+    Policy(preset="coalesce", overlap=True),
+    Policy(preset="latest"),
+    Policy(preset="latest", within=WINDOW),
+    Policy(preset="latest", within=WINDOW, overlap=True),
+    Policy(preset="latest", within=WINDOW, hold=True),
+    Policy(preset="latest", within=WINDOW, overrides={"queued": "later", "running": "later"}),
+    Policy(preset="debounce", wait=WAIT),
+    Policy(preset="debounce", wait=WAIT, max_wait=MAX_WAIT),
+    Policy(preset="collect", wait=WAIT, max_items=3),
+    Policy(preset="collect", max_items=2),
+    Policy(preset="restart"),
+    Policy(preset="restart", overrides={"queued": "keep"}),
+]
+
+
+def for_shared_keys(policy: Policy) -> bool:
+    """True if a key of the whole queue may have this policy."""
+    return not CHANGING & {policy.verdict(column, 0, own=False) for column in ("queued", "running")}
+
+
+def unique(policy: Policy, *, scope: str) -> Unique:
+    """The policy as a user would write it."""
+    settings = {"scope": scope, "hold": policy.hold, "overlap": policy.overlap, **policy.overrides}
+    if policy.strict:
+        settings["mismatch"] = "raise"
+    within = None if policy.within is None else policy.within / 1000
+    match policy.preset:
+        case "throttle":
+            return Unique.throttle(within, **settings)
+        case "trailing":
+            return Unique.throttle(within, trailing=True, **settings)
+        case "debounce":
+            longest = None if policy.max_wait is None else policy.max_wait / 1000
+            return Unique.debounce(policy.wait / 1000, longest, **settings)
+        case "collect":
+            return Unique.collect(wait=policy.wait / 1000, max_items=policy.max_items, **settings)
+        case "restart":
+            return Unique.restart(**settings)
+        case name:
+            return getattr(Unique, name)(within=within, **settings)
+
+
+def new_job(call: Call) -> NewJob:
+    """The call as a client sends it to a store."""
+    plan = None
+    if call.policy is not None and call.key is not None:
+        rules = compile_rules(
+            unique(call.policy, scope="queue" if call.key in SHARED else "task"), app_window=None
+        )
+        assert rules is not None
+        plan = Plan(
+            digest=call.key,
+            text=call.key.hex(),
+            rules=forced(rules) if call.policy.force else rules,
+            fingerprint=fingerprint(call.payload),
+            items=call.items,
+        )
+    return NewJob(
+        id=JobId(call.id),
+        queue=call.queue,
+        task=call.task,
+        payload=call.payload,
+        plan=plan,
+        priority=call.priority,
+        delay=call.delay,
+        expires=call.expires,
+        max_crashes=call.max_crashes,
+        caller=None if call.caller is None else ChainId(call.caller),
+    )

@@ -1,0 +1,646 @@
+"""The worker on a real store: claiming, settling, telling handlers, and going down in good order.
+
+Signals and killed processes are in test_signals.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.app import App
+from onejob.core.errors import Fail, InvalidOption, Snooze, StoreBusy, WrongCall
+from onejob.core.job import Job, JobId, State, WorkerId
+from onejob.core.lifecycle import Settlement
+from onejob.core.retry import Fixed, Retry
+from onejob.current import AbortReason, current_job
+from onejob.keepers import Pruner, Rescuer
+from onejob.store import Ask, Beat, Retention, SettleReply
+from onejob.testing.clock import FakeClock
+from onejob.worker import Worker, WorkerSetup
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    return App(f"sqlite:///{tmp_path}/jobs.db")
+
+
+async def until(condition: Callable[[], Awaitable[object] | object]) -> None:
+    """Wait, within bounds, for something that happens in its own time."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        answer = condition()
+        if await answer if isinstance(answer, Awaitable) else answer:
+            return
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.005)
+
+
+async def stored(app: App, id: JobId) -> Job:
+    job = await app.store.job(id)
+    assert job is not None
+    return job
+
+
+async def ended(app: App, *ids: JobId) -> list[Job]:
+    async def all_ended() -> bool:
+        return all([(await stored(app, id)).state.ended for id in ids])
+
+    await until(all_ended)
+    return [await stored(app, id) for id in ids]
+
+
+async def started(app: App, id: JobId) -> None:
+    async def running() -> bool:
+        return (await stored(app, id)).state is State.RUNNING
+
+    await until(running)
+
+
+class Faulty:
+    """A real store, some of whose calls fail: before they reach it, or after, so that the reply is lost."""
+
+    def __init__(self, app: App) -> None:
+        self._store = app.store
+        self.before: Callable[[Sequence[Settlement], Ask | None], None] = lambda *_: None
+        self.after: Callable[[Sequence[Settlement], Ask | None], None] = lambda *_: None
+        self.deaf = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def settle(self, done: Sequence[Settlement], ask: Ask | None = None) -> SettleReply:
+        self.before(done, ask)
+        reply = await self._store.settle(done, ask)
+        self.after(done, ask)
+        return reply
+
+    async def beat(self, beat: Beat) -> Any:
+        if self.deaf:
+            raise StoreBusy("no answer")
+        return await self._store.beat(beat)
+
+    def worker(self, app: App, **settings: Any) -> Worker:
+        return Worker(WorkerSetup(self, app.tasks, app.backoffs), **settings)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def closing(app: App) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await app.aclose()
+
+
+async def test_coroutines_and_plain_functions_run_and_their_results_are_kept(app: App) -> None:
+    @app.task
+    async def double(number: int) -> int:
+        return number * 2
+
+    @app.task
+    def triple(number: int) -> int:
+        return number * 3
+
+    async with closing(app), app.worker():
+        receipts = [await double.aenqueue(2), await triple.aenqueue(2)]
+        jobs = await ended(app, *(receipt.id for receipt in receipts))
+    assert [(job.state, job.result) for job in jobs] == [(State.COMPLETED, b"4"), (State.COMPLETED, b"6")]
+
+
+async def test_a_claim_is_a_start_so_no_more_are_claimed_than_there_are_slots(app: App) -> None:
+    release = asyncio.Event()
+    most = running = 0
+
+    @app.task
+    async def hold(number: int) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await release.wait()
+        running -= 1
+
+    async with closing(app):
+        receipts = await app.aenqueue_many([hold.job(number) for number in range(20)])
+        async with app.worker(concurrency=3):
+            await until(lambda: running == 3)
+            counts = await app.store.counts()
+            assert counts["default"] == {State.RUNNING: 3, State.WAITING: 17}
+            release.set()
+            await ended(app, *(receipt.id for receipt in receipts))
+    assert most == 3
+
+
+async def test_queues_are_served_in_the_order_given_and_no_others(app: App) -> None:
+    order: list[str] = []
+
+    def record(queue: str) -> Any:
+        @app.task(name=f"in-{queue}", queue=queue)
+        async def task() -> None:
+            order.append(queue)
+
+        return task
+
+    low, high, other = record("low"), record("high"), record("other")
+    async with closing(app):
+        receipts = [await low.aenqueue(), await high.aenqueue(), await other.aenqueue()]
+        async with app.worker(queues="high,low", concurrency=1):
+            await ended(app, receipts[0].id, receipts[1].id)
+        assert (await stored(app, receipts[2].id)).state is State.WAITING
+    assert order == ["high", "low"]
+
+
+async def test_a_failed_attempt_is_retried_and_then_completes(app: App) -> None:
+    @app.task(retry=Retry(3, backoff=Fixed(0.01)))
+    async def flaky() -> int:
+        if current_job().failures < 2:
+            raise ConnectionError("refused")
+        return current_job().attempt
+
+    async with closing(app), app.worker():
+        [job] = await ended(app, (await flaky.aenqueue()).id)
+    assert (job.state, job.result, job.attempt, job.failures) == (State.COMPLETED, b"3", 3, 2)
+
+
+@pytest.mark.accepts("G49")
+async def test_a_job_whose_attempts_are_spent_has_failed_with_its_error(app: App) -> None:
+    @app.task(retry=Retry(2, backoff=Fixed(0.01)))
+    async def broken() -> None:
+        raise ConnectionError("refused")
+
+    async with closing(app), app.worker():
+        [job] = await ended(app, (await broken.aenqueue()).id)
+    assert (job.state, job.failures) == (State.FAILED, 2)
+    assert job.error is not None
+    assert job.error.startswith("ConnectionError: refused")
+
+
+async def test_fail_ends_at_once_and_snooze_charges_no_retry(app: App) -> None:
+    @app.task(retry=Retry(5))
+    async def give_up() -> None:
+        raise Fail("no such card")
+
+    @app.task
+    async def later() -> None:
+        if current_job().attempt == 1:
+            raise Snooze(0.01)
+
+    async with closing(app), app.worker():
+        gone, slept = await ended(app, (await give_up.aenqueue()).id, (await later.aenqueue()).id)
+    assert (gone.state, gone.failures, gone.error) == (State.FAILED, 1, "Fail: no such card")
+    assert (slept.state, slept.attempt, slept.failures) == (State.COMPLETED, 2, 0)
+
+
+async def test_a_delayed_job_starts_when_due_without_any_hint(app: App) -> None:
+    @app.task
+    async def tick() -> None:
+        return None
+
+    async with closing(app), app.worker(poll=600):
+        await asyncio.sleep(0)
+        receipt = await tick.using(delay=0.2).aenqueue()
+        begun = time.monotonic()
+        await ended(app, receipt.id)
+    assert time.monotonic() - begun < 10
+
+
+async def test_a_slow_thread_keeps_its_slot_past_its_timeout_and_then_fails(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+
+    @app.task(timeout=0.02)
+    def stuck() -> str:
+        release.wait(PATIENCE)
+        return "late"
+
+    @app.task
+    async def next_one() -> None:
+        assert release.is_set(), "it ran beside the timed-out thread"
+
+    async with closing(app), app.worker(concurrency=1):
+        first = await stuck.aenqueue()
+        await started(app, first.id)
+        second = await next_one.aenqueue()
+        await until(lambda: "in a thread (timed out)" in caplog.text)
+        assert (await stored(app, first.id)).state is State.RUNNING
+        assert (await stored(app, second.id)).state is State.WAITING
+        release.set()
+        late, after = await ended(app, first.id, second.id)
+    assert (late.state, late.result) == (State.FAILED, None)
+    assert late.error is not None
+    assert late.error.startswith("TimedOut after 0.02 s")
+    assert after.state is State.COMPLETED
+
+
+@pytest.mark.parametrize("way", ["coroutine", "thread"])
+async def test_a_revoked_running_job_is_told_within_about_a_second(app: App, way: str) -> None:
+    @app.task(name="coroutine")
+    async def in_loop() -> str:
+        return await current_job().aborted
+
+    @app.task(name="thread")
+    def in_thread() -> bool:
+        return current_job().aborted.wait(PATIENCE)
+
+    async with closing(app), app.worker():
+        receipt = await {"coroutine": in_loop, "thread": in_thread}[way].aenqueue()
+        await started(app, receipt.id)
+        begun = time.monotonic()
+        assert await app.arevoke(receipt.id) == "flagged"
+        [job] = await ended(app, receipt.id)
+    assert job.state is State.REVOKED
+    assert time.monotonic() - begun < 5
+
+
+async def test_a_task_that_asks_for_it_is_cancelled_when_revoked(app: App) -> None:
+    cancelled = False
+
+    @app.task(cancel_on_abort=True)
+    async def forever() -> None:
+        nonlocal cancelled
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled = True
+
+    async with closing(app), app.worker():
+        receipt = await forever.aenqueue()
+        await started(app, receipt.id)
+        await app.arevoke(receipt.id)
+        [job] = await ended(app, receipt.id)
+    assert cancelled
+    assert (job.state, job.failures) == (State.REVOKED, 1)
+
+
+async def test_progress_is_stored_with_a_heartbeat(app: App) -> None:
+    release = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        for done in range(3):
+            current_job().progress({"done": done})
+        await release.wait()
+
+    async with closing(app), app.worker():
+        receipt = await work.aenqueue()
+
+        async def written() -> bool:
+            return (await stored(app, receipt.id)).progress == b'{"done":2}'
+
+        await until(written)
+        release.set()
+        await ended(app, receipt.id)
+
+
+async def test_a_lost_lease_is_told_to_the_handler_and_its_outcome_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+    reasons: list[AbortReason | None] = []
+
+    @app.task(max_crashes=0)  # lost is ended, so that nobody starts it again meanwhile
+    async def zombie() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            reasons.append(current_job().aborted.reason)
+        return "too late"
+
+    async with closing(app):
+        receipt = await zombie.aenqueue()
+        async with app.worker(lease=3) as worker:
+            await started(app, receipt.id)
+            await lose(app, clock, receipt.id)
+            await until(lambda: worker.counts["lost"] == 1)
+        job = await stored(app, receipt.id)
+    assert reasons == [AbortReason.LOST]
+    assert (job.state, job.result, job.crashes) == (State.FAILED, None, 1)
+    assert "but its lease is lost: the handler is told" in caplog.text
+    assert "its outcome (complete) was refused" in caplog.text
+
+
+async def lose(app: App, clock: FakeClock, id: JobId) -> None:
+    """Let the leases end until a rescue, here or by the worker's own rescuer, comes before a heartbeat."""
+
+    async def rescued() -> bool:
+        clock.advance(3600)
+        await Rescuer(app.store, every=60).tick()
+        return (await stored(app, id)).state.ended
+
+    await until(rescued)
+
+
+async def test_a_job_is_rescued_until_its_crash_budget_is_spent(tmp_path: Path) -> None:
+    clock = FakeClock()
+    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+
+    @app.task(max_crashes=2)
+    async def killer() -> None:
+        return None
+
+    async with closing(app):
+        receipt = await killer.aenqueue()
+        for number in range(3):
+            worker = WorkerId(f"w-{number}")
+            await app.store.beat(Beat(worker, 1_000))
+            claims = await app.store.claim(Ask(worker, ("default",), 1))
+            assert [claimed.attempt for claimed in claims.jobs] == [number + 1]
+            assert await Rescuer(app.store, every=1).tick() == 0
+            clock.advance(1.001)
+            assert await Rescuer(app.store, every=1).tick() == 1
+        job = await stored(app, receipt.id)
+    assert (job.state, job.crashes, job.failures) == (State.FAILED, 3, 0)
+    assert job.error is not None
+    assert "max_crashes is 2" in job.error
+
+
+async def test_the_pruner_goes_on_until_nothing_is_left(tmp_path: Path) -> None:
+    clock = FakeClock()
+    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+
+    @app.task
+    async def tick(number: int) -> None:
+        return None
+
+    async with closing(app):
+        for start in range(0, 1_200, 400):
+            await app.aenqueue_many([tick.job(number) for number in range(start, start + 400)])
+        worker = WorkerId("w-1")
+        claims = await app.store.claim(Ask(worker, ("default",), 1_200))
+        from onejob.core.lifecycle import Move
+
+        await app.store.settle([Settlement(claimed.lease, Move.COMPLETE) for claimed in claims.jobs])
+        clock.advance(61)
+        pruned = await Pruner(app.store, Retention(completed=60_000)).tick()
+        counts = await app.store.counts()
+    assert pruned.jobs == 1_200
+    assert not counts.get("default")
+
+
+async def test_outcomes_survive_a_store_that_is_busy_for_a_while(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = 0
+
+    @app.task
+    async def once() -> int:
+        nonlocal runs
+        runs += 1
+        return 7
+
+    store, failures = Faulty(app), 3
+
+    def busy(done: Sequence[Settlement], ask: Ask | None) -> None:
+        nonlocal failures
+        if done and failures:
+            failures -= 1
+            raise StoreBusy("locked")
+
+    store.before = busy
+    async with closing(app):
+        receipt = await once.aenqueue()
+        async with store.worker(app):
+            [job] = await ended(app, receipt.id)
+    assert (runs, failures, job.state, job.result) == (1, 0, State.COMPLETED, b"7")
+    assert "1 outcomes are kept and tried again" in caplog.text
+
+
+async def test_one_outcome_that_the_store_cannot_take_does_not_hold_up_the_others(app: App) -> None:
+    @app.task
+    async def echo(text: str) -> str:
+        return text
+
+    store = Faulty(app)
+
+    def choke(done: Sequence[Settlement], ask: Ask | None) -> None:
+        if any(settlement.result == b'"poison"' for settlement in done):
+            raise ValueError("cannot bind")
+
+    store.before = choke
+    async with closing(app):
+        texts = ["a", "b", "poison", "c", "d"]
+        receipts = await app.aenqueue_many([echo.job(text) for text in texts])
+        async with store.worker(app):
+            jobs = await ended(app, *(receipt.id for receipt in receipts))
+    assert [job.state is State.COMPLETED for job in jobs] == [True, True, False, True, True]
+    assert jobs[2].error == "StoreRefused: its outcome could not be stored: ValueError: cannot bind"
+
+
+async def test_a_lost_reply_neither_loses_a_job_nor_runs_one_twice(app: App) -> None:
+    runs: dict[int, int] = {}
+
+    @app.task
+    async def count(number: int) -> None:
+        runs[number] = runs.get(number, 0) + 1
+
+    store, cuts = Faulty(app), 4
+
+    def cut(done: Sequence[Settlement], ask: Ask | None) -> None:
+        nonlocal cuts
+        if cuts:
+            cuts -= 1
+            raise ConnectionError("connection reset")
+
+    store.after = cut
+    async with closing(app):
+        receipts = await app.aenqueue_many([count.job(number) for number in range(40)])
+        async with store.worker(app, concurrency=4, lease=3):
+            jobs = await ended(app, *(receipt.id for receipt in receipts))
+    assert runs == dict.fromkeys(range(40), 1)
+    assert {(job.state, job.attempt, job.crashes) for job in jobs} == {(State.COMPLETED, 1, 0)}
+
+
+async def test_a_worker_that_cannot_beat_tells_its_handlers_and_claims_nothing_more(app: App) -> None:
+    reasons: list[AbortReason | None] = []
+
+    @app.task
+    async def wait_for_it() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(current_job().aborted.reason)
+
+    store = Faulty(app)
+    async with closing(app):
+        first = await wait_for_it.aenqueue()
+        async with store.worker(app, lease=0.9, drain=0) as worker:
+            await started(app, first.id)
+            store.deaf = True
+            await until(lambda: worker.counts["hand_back"] == 1)
+            assert reasons == [AbortReason.LOST]
+            second = await wait_for_it.aenqueue()
+            await asyncio.sleep(0.05)
+            assert (await stored(app, second.id)).state is State.WAITING
+            store.deaf = False
+            await started(app, second.id)
+
+
+async def test_a_task_unknown_here_is_handed_back_for_another_worker(tmp_path: Path) -> None:
+    clock = FakeClock()
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    new, old = App(url, clock=clock), App(url, clock=clock)
+
+    @new.task(name="brand-new")
+    async def brand_new() -> None:
+        return None
+
+    @old.task(name="old-hand")
+    async def old_hand() -> None:
+        return None
+
+    async with closing(new), closing(old):
+        receipt = await brand_new.aenqueue()
+        async with old.worker() as worker:
+            await until(lambda: worker.counts["miss"] == 1)
+        job = await stored(new, receipt.id)
+        assert (job.state, job.attempt, job.misses, job.due - clock.now) == (State.DELAYED, 0, 1, 15_000)
+        clock.advance(15)
+        async with new.worker():
+            [job] = await ended(new, receipt.id)
+    assert (job.state, job.attempt) == (State.COMPLETED, 1)
+
+
+async def test_a_stopping_worker_takes_no_more_and_lets_the_running_ones_end(app: App) -> None:
+    release = asyncio.Event()
+
+    @app.task
+    async def hold() -> int:
+        await release.wait()
+        return 1
+
+    async with closing(app):
+        first = await hold.aenqueue()
+        async with app.worker(concurrency=1) as worker:
+            await started(app, first.id)
+            second = await hold.aenqueue()
+            worker.stop()
+            await asyncio.sleep(0)
+            release.set()
+        jobs = [await stored(app, first.id), await stored(app, second.id)]
+        assert await app.store.workers() == []
+    assert [(job.state, job.attempt) for job in jobs] == [(State.COMPLETED, 1), (State.WAITING, 0)]
+
+
+@pytest.mark.parametrize("how", ["drain time is up", "second stop"])
+async def test_what_does_not_end_in_time_is_handed_back_uncharged(app: App, how: str) -> None:
+    @app.task
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async with closing(app):
+        receipt = await forever.aenqueue()
+        async with app.worker(drain=0 if how == "drain time is up" else 600) as worker:
+            await started(app, receipt.id)
+            if how == "second stop":
+                worker.stop()
+        job = await stored(app, receipt.id)
+    assert worker.counts["hand_back"] == 1
+    assert (job.state, job.attempt, job.failures, job.crashes) == (State.WAITING, 0, 0, 0)
+
+
+async def test_a_cancelled_worker_hands_back_before_it_goes(app: App) -> None:
+    @app.task
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async with closing(app):
+        receipt = await forever.aenqueue()
+        running = asyncio.ensure_future(app.worker().run())
+        await started(app, receipt.id)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        job = await stored(app, receipt.id)
+        assert await app.store.workers() == []
+    assert (job.state, job.attempt) == (State.WAITING, 0)
+
+
+async def test_a_thread_that_outlives_its_worker_keeps_its_lease_until_it_returns(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+    runs = 0
+
+    @app.task
+    def stubborn() -> str:
+        nonlocal runs
+        runs += 1
+        release.wait(PATIENCE)
+        return "finished"
+
+    async with closing(app):
+        receipt = await stubborn.aenqueue()
+        async with app.worker(lease=0.6, drain=0) as first:
+            await started(app, receipt.id)
+        assert [attempt.claimed.id for attempt in first.stuck] == [receipt.id]
+        async with app.worker(lease=0.6):
+            await asyncio.sleep(1.5)
+            assert (await stored(app, receipt.id)).state is State.RUNNING
+            release.set()
+            [job] = await ended(app, receipt.id)
+    assert "cannot be stopped; its lease is kept until it returns" in caplog.text
+    assert (runs, job.state, job.result, job.crashes) == (1, State.COMPLETED, b'"finished"', 0)
+
+
+async def test_a_handler_that_blocks_the_loop_is_named_and_keeps_its_lease(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(name="blocker")
+    async def blocker() -> None:
+        time.sleep(1.5)  # noqa: ASYNC251 - the very thing it must survive
+
+    async with closing(app), app.worker(lease=0.9, block_warning=0.2):
+        [job] = await ended(app, (await blocker.aenqueue()).id)
+    assert (job.state, job.attempt, job.crashes) == (State.COMPLETED, 1, 0)
+    assert f"by task blocker (job {job.id})" in caplog.text
+
+
+async def test_handlers_do_not_see_each_others_context(app: App) -> None:
+    from contextvars import ContextVar
+
+    seen: list[str] = []
+    leak: ContextVar[str] = ContextVar("leak", default="clean")
+
+    @app.task
+    async def stain(number: int) -> None:
+        seen.append(leak.get())
+        leak.set("stained")
+
+    async with closing(app), app.worker():
+        receipts = await app.aenqueue_many([stain.job(number) for number in range(5)])
+        await ended(app, *(receipt.id for receipt in receipts))
+    assert seen == ["clean"] * 5
+
+
+async def test_a_worker_runs_only_once(app: App) -> None:
+    async with closing(app):
+        worker = app.worker()
+        async with worker:
+            pass
+        with pytest.raises(WrongCall, match="A worker runs once"):
+            await worker.run()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lease": 2, "heartbeat": 1}, "lease must be at least three heartbeats"),
+        ({"concurrency": 0}, "concurrency must be a whole number from 1"),
+        ({"queues": []}, "queues must name at least one queue"),
+        ({"queues": "a b"}, "name 'a b' is not valid"),
+        ({"drain": -1}, "drain must be at least 0 seconds"),
+    ],
+)
+def test_senseless_settings_are_refused_where_they_are_made(app: App, settings: Any, message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        app.worker(**settings)
