@@ -64,17 +64,13 @@ async def run_storm(policy: str, storm: Storm, folder: Path) -> None:
     await app.store.open()
     async with app.transaction() as tx:
         await tx.execute(oracle(policy))
-    workers = [worker(env) for _ in range(storm.workers)]
+    command = ("-c", "from onejob.cli import main; main()", "worker", "storm_app:app", "--quiet")
+    workers = [start(*command, env=env) for _ in range(storm.workers)]
     reports = [folder / f"report-{number}.json" for number in range(storm.processes)]
     try:
+        wishes = (policy, str(storm.threads), str(storm.seconds))
         producers = [
-            subprocess.Popen(
-                [sys.executable, HERE / "storm_app.py", policy, str(storm.threads), str(storm.seconds)]
-                + [str(number), report],
-                env=env,
-                cwd=HERE,
-            )
-            for number, report in enumerate(reports)
+            start("storm_app.py", *wishes, str(n), str(report), env=env) for n, report in enumerate(reports)
         ]
         for producer in producers:
             assert producer.wait(storm.seconds + 60) == 0
@@ -88,9 +84,8 @@ async def run_storm(policy: str, storm: Storm, folder: Path) -> None:
     await app.aclose()
 
 
-def worker(env: dict[str, str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from onejob.cli import main; main()", "worker", "storm_app:app"]
-    return subprocess.Popen([*command, "--quiet"], env=env, cwd=HERE)
+def start(*arguments: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, *arguments], env=env, cwd=HERE)
 
 
 async def drained(app: App) -> None:

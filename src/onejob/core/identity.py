@@ -87,8 +87,7 @@ def _tagged(tag: bytes, data: bytes) -> bytes:
 
 
 def _encode(value: Any) -> bytes:
-    kind: type[Any] = type(value)
-    return _BY_TYPE.get(kind, _encode_any)(value)
+    return _BY_TYPE.get(value.__class__, _encode_any)(value)
 
 
 def _encode_text(value: str) -> bytes:
