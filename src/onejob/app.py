@@ -83,6 +83,13 @@ class App:
         self._backoffs: dict[str, Strategy] = {}
 
     @property
+    def url(self) -> str:
+        """The store's URL, fit to be shown: without a password."""
+        from onejob.stores import without_password
+
+        return without_password(self._url)
+
+    @property
     def store(self) -> JobStore:
         """The store, opened on first use."""
         return self.client.store

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pair import ALL, Pair
 from policies import (
     BACKOFF,
@@ -20,6 +22,7 @@ from policies import (
     MAX_WAIT,
     PRESETS,
     QUEUES,
+    SHARED,
     TASKS,
     WAIT,
     WINDOW,
@@ -31,7 +34,21 @@ from onejob.store import Amendment, JobStore
 from onejob.testing.clock import FakeClock
 from onejob.testing.records import LIVE, Call
 
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 MOVES = sorted(SETTLING)
+SHAREABLE = [policy for policy in PRESETS if for_shared_keys(policy)]
+ACTIONS = (
+    *("enqueue",) * 3,
+    *("enqueue_again",) * 6,
+    *("repeat",) * 2,
+    *("claim",) * 4,
+    *("end_an_attempt",) * 4,
+    *("settle",) * 2,
+    *("beat", "leave", "advance", "scan", "rescue", "release", "prune", "crash"),
+    *("advance_to_an_edge",) * 3,
+    *("amend",) * 3,
+    *("revive",) * 2,
+)
 WORKERS = ("w1", "w2")
 SPANS = sorted(
     {
@@ -90,170 +107,157 @@ class StoreBesideModel(RuleBasedStateMachine):
         for worker in WORKERS:
             self.pair.beat(worker)
 
-    @rule(made=st.lists(calls(), min_size=1, max_size=4), data=st.data())
-    def enqueue(self, made: list[Call], data: st.DataObject) -> None:
+    # One rule for all actions: rules of their own would be switched on and off per example, and most bugs need many.
+    @rule(actions=st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=12), data=st.data())
+    def live(self, actions: list[str], data: st.DataObject) -> None:
+        """A stretch of life."""
+        for action in actions:
+            getattr(self, action)(data.draw)
+
+    def enqueue(self, draw: Draw) -> None:
         """One call, or a batch with duplicates and repetitions inside."""
         batch: list[Call] = []
-        running = [id for id, job in self.pair.model.jobs.items() if job.state == "running"]
-        for call in made:
-            self.numbers += 1
-            caller = data.draw(st.sampled_from(running)) if running and data.draw(st.booleans()) else None
-            batch.append(replace(call, id=str(uuid.UUID(int=self.numbers)), caller=caller))
-        if len(batch) > 1 and data.draw(st.booleans()):
+        running = self._running()
+        for call in draw(st.lists(calls(), min_size=1, max_size=3)):
+            caller = draw(st.sampled_from(running)) if running and draw(st.integers(0, 3)) == 0 else None
+            batch.append(replace(call, id=self._new_id(), caller=caller))
+        if len(batch) > 1 and draw(st.booleans()):
             batch.append(batch[0])
         self.pair.enqueue(batch)
 
-    @precondition(lambda self: self.pair.model.keys)
-    @rule(data=st.data(), call=calls(), force=st.sampled_from((False, False, False, True)))
-    def enqueue_for_a_known_key(self, data: st.DataObject, call: Call, force: bool) -> None:
-        """Another call for a key that is on record, often from within its holder."""
-        self._enqueue_again(data, sorted(self.pair.model.keys), call, force=force)
-
-    @precondition(lambda self: self._started_holders())
-    @rule(data=st.data(), call=calls())
-    def enqueue_for_a_started_holder(self, data: st.DataObject, call: Call) -> None:
-        """Another call for a key whose holder runs, or waits for its next attempt."""
-        self._enqueue_again(data, self._started_holders(), call, force=False)
-
-    def _enqueue_again(self, data: st.DataObject, keys: list[bytes], call: Call, *, force: bool) -> None:
-        key = data.draw(st.sampled_from(keys))
+    def enqueue_again(self, draw: Draw) -> None:
+        """Another call for a key that is on record, often while its holder runs, or from within it."""
+        model = self.pair.model
+        started = [key for key, record in model.keys.items() if self._has_started(record.holder)]
+        keys = sorted(started if started and draw(st.booleans()) else model.keys)
+        if not keys:
+            return
+        key = draw(st.sampled_from(keys))
         queue, task, _ = next(place for place, digest in DIGESTS.items() if digest == key)
-        policy = data.draw(st.sampled_from([p for p in PRESETS if task is not None or for_shared_keys(p)]))
-        caller = self.pair.model.keys[key].holder if data.draw(st.integers(0, 3)) == 0 else None
-        self.numbers += 1
-        again = replace(
-            call,
-            id=str(uuid.UUID(int=self.numbers)),
+        policy = draw(st.sampled_from(PRESETS if task is not None else SHAREABLE))
+        again = Call(
+            id=self._new_id(),
             queue=queue,
-            task=task or "t",
+            task=task or TASKS[0],
+            payload=b'{"v":%d}' % draw(st.integers(1, 3)),
             key=key,
-            policy=replace(policy, force=force),
-            delay=0 if policy.wait else call.delay,
-            items=data.draw(st.integers(1, 2)) if policy.preset == "collect" else 0,
-            caller=caller,
+            policy=replace(policy, force=draw(st.integers(0, 7)) == 0),
+            expires=draw(st.sampled_from((None, None, None, EXPIRES))),
+            items=draw(st.integers(1, 2)) if policy.preset == "collect" else 0,
+            caller=model.keys[key].holder if draw(st.integers(0, 3)) == 0 else None,
         )
         self.pair.enqueue([again])
 
-    def _started_holders(self) -> list[bytes]:
-        jobs = self.pair.model.jobs
-        held = self.pair.model.keys.items()
-        return sorted(
-            key for key, record in held if record.holder in jobs and jobs[record.holder].attempt > 0
-        )
+    def repeat(self, draw: Draw) -> None:
+        """Some call again under its old id, as after a lost reply."""
+        if self.pair.sent:
+            back = draw(st.integers(1, min(len(self.pair.sent), 10)))
+            self.pair.enqueue([self.pair.sent[-back]])
 
-    @precondition(lambda self: self.pair.sent)
-    @rule(data=st.data())
-    def repeat_after_a_lost_reply(self, data: st.DataObject) -> None:
-        """Some call again, under its old id."""
-        back = data.draw(st.integers(1, min(len(self.pair.sent), 10)))
-        self.pair.enqueue([self.pair.sent[-back]])
-
-    @rule(worker=st.sampled_from(WORKERS), queues=st.permutations(QUEUES), limit=st.sampled_from((1, 2, ALL)))
-    def claim(self, worker: str, queues: list[str], limit: int) -> None:
+    def claim(self, draw: Draw) -> None:
         """Start some."""
-        self.pair.claim(worker, queues, limit)
+        queues = draw(st.sampled_from((QUEUES, QUEUES[::-1], QUEUES[:1])))
+        self.pair.claim(draw(st.sampled_from(WORKERS)), queues, draw(st.sampled_from((ALL, 2, 1))))
 
-    @precondition(lambda self: self._running())
-    @rule(data=st.data(), move=st.sampled_from(MOVES), delay=st.sampled_from((0, BACKOFF)))
-    def end_an_attempt(self, data: st.DataObject, move: Move, delay: int) -> None:
-        """A job that runs is settled by whoever runs it."""
-        id = data.draw(st.sampled_from(self._running()))
-        lease = self.pair.model.jobs[id].lease
-        index = next(i for i, (_, mine) in enumerate(self.pair.leases) if mine == lease)
+    def end_an_attempt(self, draw: Draw) -> None:
+        """A job that runs is settled under its lease."""
+        if running := self._running():
+            lease = self.pair.model.jobs[draw(st.sampled_from(running))].lease
+            index = next(i for i, (_, mine) in enumerate(self.pair.leases) if mine == lease)
+            self.pair.settle([(index, *self._ending(draw))])
+
+    def settle(self, draw: Draw) -> None:
+        """Any moves under any leases ever issued, the latest ones more often."""
+        if known := len(self.pair.leases):
+            ends = [
+                (known - 1 - draw(st.integers(0, known - 1)), *self._ending(draw))
+                for _ in range(draw(st.integers(1, 3)))
+            ]
+            self.pair.settle(ends, ask=(WORKERS[0], QUEUES, 1) if draw(st.booleans()) else None)
+
+    def beat(self, draw: Draw) -> None:
+        """A sign of life."""
+        self.pair.beat(draw(st.sampled_from(WORKERS)))
+
+    def leave(self, draw: Draw) -> None:
+        """A worker stops, and may come back as new."""
+        self.pair.leave(draw(st.sampled_from(WORKERS)))
+
+    def advance(self, draw: Draw) -> None:
+        """Time passes, by just too little or just enough."""
+        self.pair.clock.tick(draw(st.sampled_from(SPANS)))
+        self.pair.check()
+
+    def advance_to_an_edge(self, draw: Draw) -> None:
+        """Time passes to just before, at or after an instant at which something changes."""
+        edge = draw(st.sampled_from((0, -1, 1)))
+        edges = sorted(instant for instant in self._instants() if instant + edge > self.pair.clock.now)
+        if edges:
+            self.pair.clock.now = draw(st.sampled_from(edges)) + edge
+            self.pair.check()
+
+    def scan(self, draw: Draw) -> None:
+        """The first half of a rescue."""
+        self.pair.scan()
+
+    def rescue(self, draw: Draw) -> None:
+        """The second half of some rescue."""
+        if self.pair.scans:
+            self.pair.apply_scan(draw(st.integers(0, len(self.pair.scans) - 1)))
+
+    def amend(self, draw: Draw) -> None:
+        """An operator's word about some job, often one that waits for another or is waited for."""
+        jobs = self.pair.model.jobs
+        links = {id for id, job in jobs.items() if job.follows} | {job.follows for job in jobs.values()}
+        chosen = sorted(links & set(jobs)) if draw(st.booleans()) else sorted(jobs)
+        if chosen:
+            words = (Amendment.REVOKE, Amendment.DELETE, *Amendment)
+            self.pair.amend(draw(st.sampled_from(chosen)), draw(st.sampled_from(words)))
+
+    def revive(self, draw: Draw) -> None:
+        """An operator retries what has failed or was revoked."""
+        ended = sorted(id for id, job in self.pair.model.jobs.items() if job.state in ("failed", "revoked"))
+        if ended:
+            words = (Amendment.RETRY, Amendment.RETRY, Amendment.RETRY_WITHOUT_KEY)
+            self.pair.amend(draw(st.sampled_from(ended)), draw(st.sampled_from(words)))
+
+    def release(self, draw: Draw) -> None:
+        """An operator frees a key."""
+        self.pair.release(draw(st.sampled_from(sorted(self.pair.model.keys) or sorted(SHARED))))
+
+    def prune(self, draw: Draw) -> None:
+        """Sweep."""
+        self.pair.prune(draw(st.sampled_from((0, WINDOW, 10 * WINDOW))))
+
+    def crash(self, draw: Draw) -> None:
+        """The process dies and another opens the same file."""
+        if self.durable:
+            self.pair.reopen()
+
+    def teardown(self) -> None:
+        """Drain, and look for leaks; after a failure there is nothing left to learn from that."""
+        try:
+            if sys.exception() is None:
+                self.pair.drain()
+        finally:
+            self.pair.close()
+            self.loop.close()
+
+    def _new_id(self) -> str:
+        self.numbers += 1
+        return str(uuid.UUID(int=self.numbers))
+
+    def _ending(self, draw: Draw) -> tuple[Move, int]:
+        move = draw(st.sampled_from((Move.COMPLETE, Move.RETRY, *MOVES)))
         delays = move in (Move.RETRY, Move.SNOOZE, Move.MISS)
-        self.pair.settle([(index, move, delay if delays else 0)])
+        return move, draw(st.sampled_from((BACKOFF, 0))) if delays else 0
 
     def _running(self) -> list[str]:
         return sorted(id for id, job in self.pair.model.jobs.items() if job.state == "running")
 
-    @precondition(lambda self: self.pair.leases)
-    @rule(data=st.data(), also_claim=st.booleans())
-    def settle(self, data: st.DataObject, also_claim: bool) -> None:
-        """Any moves under any leases ever issued, the latest ones more often."""
-        known = len(self.pair.leases)
-        ends = []
-        for _ in range(data.draw(st.integers(1, 3))):
-            index = known - 1 - data.draw(st.integers(0, known - 1))
-            move = data.draw(st.sampled_from([Move.COMPLETE, Move.RETRY, *MOVES]))
-            delays = move in (Move.RETRY, Move.SNOOZE, Move.MISS)
-            ends.append((index, move, data.draw(st.sampled_from((0, BACKOFF))) if delays else 0))
-        self.pair.settle(ends, ask=("w1", QUEUES, 1) if also_claim else None)
-
-    @rule(worker=st.sampled_from(WORKERS))
-    def beat(self, worker: str) -> None:
-        """A sign of life."""
-        self.pair.beat(worker)
-
-    @rule(worker=st.sampled_from(WORKERS))
-    def leave(self, worker: str) -> None:
-        """A worker stops and comes back as new."""
-        self.pair.leave(worker)
-
-    @rule(span=st.sampled_from(SPANS))
-    def advance(self, span: int) -> None:
-        """Time passes, by just too little or just enough."""
-        self.pair.clock.tick(span)
-        self.pair.check()
-
-    @rule(data=st.data(), edge=st.sampled_from((-1, 0, 1)))
-    def advance_to_an_edge(self, data: st.DataObject, edge: int) -> None:
-        """Time passes to just before, at or after an instant at which something changes."""
-        now = self.pair.clock.now
-        edges = {instant for instant in self._instants() if instant + edge > now}
-        if edges:
-            self.pair.clock.now = data.draw(st.sampled_from(sorted(edges))) + edge
-            self.pair.check()
-
-    @rule()
-    def scan(self) -> None:
-        """The first half of a rescue."""
-        self.pair.scan()
-
-    @precondition(lambda self: self.pair.scans)
-    @rule(data=st.data())
-    def rescue(self, data: st.DataObject) -> None:
-        """The second half of some rescue."""
-        self.pair.apply_scan(data.draw(st.integers(0, len(self.pair.scans) - 1)))
-
-    @precondition(lambda self: self.pair.model.jobs)
-    @rule(data=st.data(), amendment=st.sampled_from(list(Amendment)))
-    def amend(self, data: st.DataObject, amendment: Amendment) -> None:
-        """An operator's word about some job."""
-        self.pair.amend(data.draw(st.sampled_from(sorted(self.pair.model.jobs))), amendment)
-
-    @precondition(lambda self: any(job.follows for job in self.pair.model.jobs.values()))
-    @rule(data=st.data(), amendment=st.sampled_from(list(Amendment)))
-    def amend_a_link(self, data: st.DataObject, amendment: Amendment) -> None:
-        """An operator's word about a job that waits for another, or is waited for."""
-        links = {id for id, job in self.pair.model.jobs.items() if job.follows}
-        links |= {job.follows for job in self.pair.model.jobs.values() if job.follows}
-        self.pair.amend(data.draw(st.sampled_from(sorted(links))), amendment)
-
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        """An operator frees a key."""
-        self.pair.release(
-            data.draw(st.sampled_from(sorted(self.pair.model.keys) or sorted(DIGESTS.values())))
-        )
-
-    @rule(retention=st.sampled_from((0, WINDOW, 10 * WINDOW)))
-    def prune(self, retention: int) -> None:
-        """Sweep."""
-        self.pair.prune(retention)
-
-    @precondition(lambda self: self.durable)
-    @rule()
-    def crash(self) -> None:
-        """The process dies and another opens the same file."""
-        self.pair.reopen()
-
-    def teardown(self) -> None:
-        """Drain, and look for leaks."""
-        try:
-            self.pair.drain()
-        finally:
-            self.pair.close()
-            self.loop.close()
+    def _has_started(self, id: str) -> bool:
+        job = self.pair.model.jobs.get(id)
+        return job is not None and job.state in LIVE and job.attempt > 0
 
     def _instants(self) -> set[int]:
         model = self.pair.model

@@ -78,17 +78,11 @@ async def _serve(app: App, made: Worker, lifeline: int | None, *, quiet: bool) -
     if lifeline is not None:
         asyncio.get_running_loop().add_reader(lifeline, _on_orphaned, made, lifeline)
     queues, concurrency = ", ".join(made.settings.queues), made.settings.concurrency
-    await made.run(ready=lambda: say(f"serving {queues} · concurrency {concurrency} · {_url(app)}"))
+    await made.run(ready=lambda: say(f"serving {queues} · concurrency {concurrency} · {app.url}"))
     say(f"stopped: {_summary(made)}")
     if made.stuck:
         _end_now()
     await app.aclose()
-
-
-def _url(app: App) -> str:
-    from onejob.stores import without_password
-
-    return without_password(app._url)  # pyright: ignore[reportPrivateUsage] - App shows no URL of its own
 
 
 def _on_orphaned(made: Worker, lifeline: int) -> None:
