@@ -204,6 +204,19 @@ class Pair:
         for digest, record in self.model.keys.items():
             same(f"key {digest.hex()}", self._seen_key(keys[digest]), self._model_key(record))
 
+    def check_leases(self) -> None:
+        """The same workers live, and every running job is held by the lease that the model knows."""
+        alive = {worker.id for worker in self._do(self.store.workers()) if worker.alive}
+        same(
+            "workers",
+            alive,
+            {worker for worker, until in self.model.workers.items() if until > self.clock.now},
+        )
+        far = self.clock.now + ALL * LEASE
+        for found in self._do(self.store.expired(ALL, now=far)):
+            mine = self.model.jobs[found.job.id].lease
+            assert (found.job.lease, mine) in self.leases, f"{found.job.id} runs under another lease"
+
     def _adopt_sweeps(self, jobs: dict[str, Job]) -> None:
         for id, job in list(self.model.jobs.items()):
             seen = jobs.get(id)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from onejob.core.job import ChainId, Claimed, JobId, Lease, State, WorkerId
+from onejob.core.job import ENDED, ChainId, Claimed, JobId, Lease, State, WorkerId
 from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.sqlite.connect import Row
@@ -96,25 +96,22 @@ def expired(session: Session, limit: int, now: int | None) -> list[Expired]:
 
 
 def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> list[Settled]:
-    rows = session.executemany(statements("settle")["settle"], [_bindings(one, now) for one in done])
-    applied = {(row[0], row[5]): row[:5] for row in rows}
-    replies: list[Settled] = []
-    for one in done:
-        row = applied.pop((id_to_bytes(one.lease.id), one.lease.token), None)
-        if row is None:
-            replies.append(Settled.LOST)
-            continue
-        asked_end = one.move in ENDING
-        revoked = row[3] == State.REVOKED
-        replies.append(Settled.REVOKED if revoked else Settled.DONE)
-        if asked_end or revoked:
-            after_end(session, row, now)
+    bindings = [_bindings(one, now, place) for place, one in enumerate(done)]
+    replies = [Settled.LOST] * len(done)
+    ended: list[Row] = []
+    for *row, place in session.executemany(statements("settle")["settle"], bindings):
+        state = row[3]
+        replies[place] = Settled.REVOKED if state == State.REVOKED else Settled.DONE
+        if state in ENDED:
+            ended.append(tuple(row))
         else:
             session.topics.add("work:" + row[1])
+    for row in ended:
+        after_end(session, row, now)
     return replies
 
 
-def _bindings(one: Settlement, now: int) -> tuple[object, ...]:
+def _bindings(one: Settlement, now: int, place: int) -> tuple[object, ...]:
     rule = MOVES[one.move]
     ends = ENDING.get(one.move)
     state = ends or (State.DELAYED if one.delay > 0 else State.WAITING)
@@ -133,6 +130,7 @@ def _bindings(one: Settlement, now: int) -> tuple[object, ...]:
         one.error,
         rule.orphaned,
         now,
+        place,
     )
 
 

@@ -2,7 +2,7 @@
 
 -- settle: one attempt's end. A flagged job ends revoked, whatever the move.
 -- 1 id, 2 lease, 3 state, 4 ended, 5 due, 6 attempt, 7 failures, 8 crashes, 9 misses, 10 result, 11 error,
--- 12 orphaned, 13 now
+-- 12 orphaned, 13 now, 14 its place in the batch
 update onejob_job
 set state = iif(aborting, 'revoked', ?3),
     ended = iif(aborting, ?13, ?4),
@@ -17,7 +17,7 @@ where id = ?1 and state = 'running' and lease = ?2
     and (?12 = 0 or not exists (
         select 1 from onejob_worker w where w.id = onejob_job.worker and w.alive_until > ?13
     ))
-returning id, queue, digest, state, follows, lease;
+returning id, queue, digest, state, follows, ?14;
 
 -- look_at_end: what the end of a job touches: is the key its own, does the key name it as followed, has it followers.
 select k.holder = :id, k.follows = :id, exists (select 1 from onejob_job where follows = :id)

@@ -1,0 +1,244 @@
+"""Every operation, cut off before each of its statements: nothing is half done, and the rest goes on.
+
+Two cuts. *Died*: the disk as it was before each statement, and after the last (the reply is lost), is opened
+by another process. *Failed*: each statement in turn fails with a full disk, in the same process. Either way
+the store stands exactly as before the operation or exactly as after it, the operation can be repeated, and
+everything drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import apsw
+import pytest
+from pair import ALL, Pair
+from policies import BACKOFF, DELAY, EXPIRES, LEASE, QUEUES, WAIT, WINDOW, digest
+
+from onejob.core.errors import StoreFull
+from onejob.core.lifecycle import Move
+from onejob.store import Amendment, JobStore
+from onejob.stores.sqlite.store import SqliteStore
+from onejob.testing.clock import FakeClock
+from onejob.testing.model import Model
+from onejob.testing.records import Call
+from onejob.testing.verdicts import Policy
+
+KEY = digest("q", "t", "a")
+Step = Callable[[Pair], Any]
+
+
+def call(number: int, preset: str | None = None, **changes: Any) -> Call:
+    """A call of the hot key, or of none."""
+    made: dict[str, Any] = {"id": str(UUID(int=number)), "payload": b'{"v":%d}' % number}
+    if preset is not None:
+        policy = {name: changes.pop(name) for name in ("within", "wait", "max_items") if name in changes}
+        made |= {"key": KEY, "policy": Policy(preset=preset, **policy)}
+    return Call(**{**made, **changes})
+
+
+def put(*calls: Call) -> Step:
+    return lambda pair: pair.enqueue(list(calls))
+
+
+def start(pair: Pair) -> None:
+    pair.beat("w1")
+    pair.claim("w1", QUEUES, ALL)
+
+
+def end(move: Move, *, delay: int = 0, ask: bool = False) -> Step:
+    return lambda pair: pair.settle([(0, move, delay)], ask=("w1", QUEUES, ALL) if ask else None)
+
+
+def amend(number: int, amendment: Amendment) -> Step:
+    return lambda pair: pair.amend(str(UUID(int=number)), amendment)
+
+
+def advance(span: int) -> Step:
+    return lambda pair: pair.clock.tick(span)
+
+
+LATEST, SECOND = call(1, "latest"), call(2, "latest")
+RUNNING = [put(LATEST), start]
+FOLLOWED = [*RUNNING, put(SECOND)]
+
+OPERATIONS: dict[str, tuple[list[Step], Step]] = {
+    "enqueue: a batch": ([], put(LATEST, call(3), call(4, "once", queue="r"), SECOND)),
+    "enqueue: an update": ([put(LATEST)], put(SECOND)),
+    "enqueue: a postponement": ([put(call(1, "debounce", wait=WAIT))], put(call(2, "debounce", wait=WAIT))),
+    "enqueue: a collected item": (
+        [put(call(1, "collect", wait=WAIT, max_items=2, items=1))],
+        put(call(2, "collect", wait=WAIT, max_items=2, items=1)),
+    ),
+    "enqueue: an overflowing item": (
+        [put(call(1, "collect", wait=WAIT, max_items=2, items=2, delay=DELAY))],
+        put(call(2, "collect", wait=WAIT, max_items=2, items=2)),
+    ),
+    "enqueue: a cancelled queued holder": ([put(LATEST)], put(call(2, "restart"))),
+    "enqueue: a cancelled running holder": (RUNNING, put(call(2, "restart"))),
+    "enqueue: a cancelled follower": (FOLLOWED, put(call(3, "restart"))),
+    "enqueue: a follower": (RUNNING, put(SECOND)),
+    "enqueue: a trailing call": (
+        [put(call(1, "trailing", within=WINDOW)), start],
+        put(call(2, "trailing", within=WINDOW)),
+    ),
+    "claim: waiting, delayed and expired jobs": (
+        [put(LATEST, call(2, delay=DELAY), call(3, expires=EXPIRES)), advance(EXPIRES)],
+        start,
+    ),
+    "settle: a completion with a follower": (FOLLOWED, end(Move.COMPLETE, ask=True)),
+    "settle: a failure with a follower": (FOLLOWED, end(Move.FAIL)),
+    "settle: a remembered completion": ([put(call(1, "once")), start], end(Move.COMPLETE)),
+    "settle: a retry": (FOLLOWED, end(Move.RETRY, delay=BACKOFF)),
+    "settle: a hand-back and the next claim": (RUNNING, end(Move.HAND_BACK, ask=True)),
+    "settle: a rescue": ([*FOLLOWED, advance(LEASE)], end(Move.LOSE)),
+    "settle: a flagged job": ([*FOLLOWED, amend(1, Amendment.REVOKE)], end(Move.COMPLETE)),
+    "amend: a revoked follower": (FOLLOWED, amend(2, Amendment.REVOKE)),
+    "amend: a flagged job": (RUNNING, amend(1, Amendment.REVOKE)),
+    "amend: a revived job": ([*RUNNING, end(Move.FAIL)], amend(1, Amendment.RETRY)),
+    "amend: a deleted holder": ([put(call(1, "throttle", within=WINDOW))], amend(1, Amendment.DELETE)),
+    "release": ([put(call(1, "once"))], lambda pair: pair.release(KEY)),
+    "prune": (
+        [
+            put(call(1, "throttle", within=WINDOW), call(2, expires=EXPIRES), call(3)),
+            start,
+            end(Move.COMPLETE),
+        ],
+        lambda pair: pair.prune(0),
+    ),
+    "leave": (RUNNING, lambda pair: pair.leave("w1")),
+}
+
+
+class Watched(SqliteStore):
+    """The real store, with an eye on each statement of its writer."""
+
+    before_statement: Callable[[str], None] | None = None
+
+    def _connect(self) -> apsw.Connection:
+        connection = super()._connect()
+        connection.exec_trace = self._seen
+        return connection
+
+    def _seen(self, _: apsw.Cursor, statement: str, __: object) -> bool:
+        watching = type(self).before_statement
+        if watching is not None and threading.current_thread().name == "onejob-writer":
+            watching(statement)
+        return True
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    Watched.before_statement = None
+    loop.close()
+
+
+@pytest.fixture
+def make_pair(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[str], Pair]]:
+    made: list[Pair] = []
+
+    def make(folder: str) -> Pair:
+        def opened(clock: FakeClock) -> JobStore:
+            return Watched(str(tmp_path / folder / "jobs.db"), clock=clock)
+
+        made.append(Pair(opened, loop))
+        return made[-1]
+
+    yield make
+    for pair in made:
+        pair.close()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_process_that_dies_leaves_all_or_nothing(
+    name: str, tmp_path: Path, make_pair: Callable[[str], Pair]
+) -> None:
+    prepare, operate = OPERATIONS[name]
+    pair = make_pair("origin")
+    for step in prepare:
+        step(pair)
+    before, now = deepcopy(pair.model), pair.clock.now
+    statements: list[str] = []
+
+    def take_image(statement: str) -> None:
+        copy_store(tmp_path / "origin", tmp_path / f"image{len(statements)}")
+        statements.append(statement)
+
+    Watched.before_statement = take_image
+    operate(pair)
+    Watched.before_statement = None
+    copy_store(tmp_path / "origin", tmp_path / f"image{len(statements)}")
+    after = deepcopy(pair.model)
+    done: list[bool] = []
+    for number in range(len(statements) + 1):
+        image = make_pair(f"image{number}")
+        image.clock.now, image.leases, image.sent = now, list(pair.leases), list(pair.sent)
+        done.append(shows_it_done(image, before, after))
+        operate(image)
+        image.drain()
+    assert done == sorted(done), "what is committed stays so"
+    assert (done[0], done[-1]) == (False, True)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_statement_that_fails_leaves_nothing_and_can_be_repeated(
+    name: str, make_pair: Callable[[str], Pair]
+) -> None:
+    prepare, operate = OPERATIONS[name]
+    pair = make_pair("origin")
+    for step in prepare:
+        step(pair)
+    failing, fired = 0, True
+    while fired:
+        failing += 1
+        seen, fired = 0, False
+
+        def fail(_: str, at: int = failing) -> None:
+            nonlocal seen, fired
+            seen += 1
+            if seen == at:
+                fired = True
+                raise apsw.FullError("injected: disk full")
+
+        Watched.before_statement = fail
+        try:
+            operate(pair)
+        except StoreFull:
+            assert fired
+        Watched.before_statement = None
+        pair.check()
+    assert failing > 2, "an operation begins and commits"
+    pair.drain()
+
+
+def shows_it_done(image: Pair, before: Model, after: Model) -> bool:
+    """Which of the two an image of the disk shows; anything else is a failure."""
+    for model, done in ((after, True), (before, False)):
+        image.model = deepcopy(model)
+        try:
+            image.check()
+            image.check_leases()
+        except AssertionError:
+            if not done:
+                raise
+        else:
+            return done
+    raise AssertionError
+
+
+def copy_store(source: Path, target: Path) -> None:
+    """The files as a dying process leaves them; the index of the log is memory and dies with it."""
+    target.mkdir()
+    for suffix in ("", "-wal"):
+        file = source / f"jobs.db{suffix}"
+        if file.exists():
+            shutil.copy(file, target / file.name)
