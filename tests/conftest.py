@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 
 settings.register_profile(
-    "short", max_examples=60, stateful_step_count=30, derandomize=True, database=None, **COMMON
+    "short", max_examples=120, stateful_step_count=10, derandomize=True, database=None, **COMMON
 )
-settings.register_profile("thorough", max_examples=5_000, stateful_step_count=60, print_blob=True, **COMMON)
+settings.register_profile("thorough", max_examples=5_000, stateful_step_count=20, print_blob=True, **COMMON)
 settings.load_profile(os.environ.get("ONEJOB_HYPOTHESIS", "short"))
 
 

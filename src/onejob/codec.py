@@ -95,6 +95,7 @@ class CallCodec:
         self.parameters: tuple[str, ...] = tuple(self._parameters)
         kinds = {parameter.kind for parameter in self._parameters.values()}
         self._plain = kinds <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+        self._ordered = kinds <= {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
         self._positional = tuple(
             name for name, p in self._parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD
         )
@@ -139,7 +140,7 @@ class CallCodec:
     def encode(self, arguments: Arguments) -> bytes:
         """One JSON object without raw newlines; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
         nature = PLAIN
-        for name, default in self._known().watched:
+        for name, default in (self._shape or self._known()).watched:
             value = getattr(arguments, name)
             if type(value) not in HARMLESS and value is not default:
                 try:
@@ -147,7 +148,7 @@ class CallCodec:
                 except Unfit as unfit:
                     self._refuse(unfit.within(arguments, f".{name}"))
         try:
-            payload = _encode(arguments, nature)
+            payload = _encoder.encode(arguments) if nature == PLAIN else _encode(arguments, nature)
         except _NOT_ENCODABLE:
             self._refuse(unencodable(arguments, _encoder.encode))
         if len(payload) > MAX_PAYLOAD:
@@ -185,6 +186,8 @@ class CallCodec:
 
     def call(self, arguments: Arguments) -> Any:
         """Call the function; a coroutine function returns its coroutine."""
+        if self._ordered:
+            return self._function(*msgspec.structs.astuple(arguments))
         if self._plain:
             return self._function(**msgspec.structs.asdict(arguments))
         args: list[Any] = []
@@ -255,7 +258,7 @@ class CallCodec:
         return placed
 
     def _decode_one(self, payload: bytes) -> Arguments:
-        shape = self._known()
+        shape = self._shape or self._known()
         try:
             arguments = self._decoder.decode(payload)
             # What we wrote reads back to the same bytes; only other bytes can hold a key twice.

@@ -6,9 +6,10 @@ A key is checked against the signature when the task is defined, and made from b
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
+
+import msgspec
 
 from onejob.core.dedup import Unique, check_key
 from onejob.core.errors import InvalidOption, shown
@@ -21,8 +22,8 @@ Key = tuple[bytes, str]
 class KeyRule(Protocol):
     """How the calls of one task get their keys."""
 
-    def key(self, arguments: Mapping[str, object]) -> Key | None:
-        """The key of a call with these arguments; None if it is not unique."""
+    def key(self, arguments: msgspec.Struct) -> Key | None:
+        """The key of a call with these bound arguments; None if it is not unique."""
         ...
 
 
@@ -52,6 +53,8 @@ def check_parameter(task: str, option: str, name: str, parameters: Sequence[str]
 
 def near(word: str, words: Sequence[str], *, otherwise: str) -> str:
     """Name the words that a mistyped one may have meant."""
+    from difflib import get_close_matches  # late: only a mistake needs it
+
     matches = get_close_matches(word, words, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(map(repr, matches))}?" if matches else otherwise
 
@@ -64,7 +67,7 @@ class FixedKey:
     def __init__(self, text: str, realm: Realm) -> None:
         self._key = (realm.digest((text,)), key_text((text,)))
 
-    def key(self, arguments: Mapping[str, object]) -> Key | None:
+    def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
         return self._key
 
@@ -77,9 +80,10 @@ class WholeCall:
     def __init__(self, realm: Realm) -> None:
         self._realm = realm
 
-    def key(self, arguments: Mapping[str, object]) -> Key | None:
+    def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
-        return self._realm.call_digest(arguments), call_text(arguments)
+        everything = msgspec.structs.asdict(arguments)
+        return self._realm.call_digest(everything), call_text(everything)
 
 
 class NamedArguments:
@@ -91,9 +95,9 @@ class NamedArguments:
         self._names = names
         self._realm = realm
 
-    def key(self, arguments: Mapping[str, object]) -> Key | None:
+    def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
-        parts = [arguments[name] for name in self._names]
+        parts = [getattr(arguments, name) for name in self._names]
         return self._realm.digest(parts), key_text(parts)
 
 
@@ -126,13 +130,15 @@ class KeyFunction:
                     check_parameter(task, "The function in Unique(by=…)", parameter.name, parameters)
                     self._in_order.append(parameter.name)
 
-    def key(self, arguments: Mapping[str, object]) -> Key | None:
+    def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
         taken = self._in_order
-        names = [name for name in arguments if name not in taken] if self._all else self._by_name
+        everything = arguments.__struct_fields__
+        names = [name for name in everything if name not in taken] if self._all else self._by_name
         try:
             made = self._function(
-                *[arguments[name] for name in taken], **{name: arguments[name] for name in names}
+                *[getattr(arguments, name) for name in taken],
+                **{name: getattr(arguments, name) for name in names},
             )
         except Exception as error:
             error.add_note(f"Raised by the key function (Unique(by=…)) of task {self._task!r}.")

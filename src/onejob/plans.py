@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 
 import msgspec
 
-from onejob.codec import CallCodec, decode_result
+from onejob.codec import Arguments, CallCodec, decode_result
 from onejob.core.dedup import Plan, Rules, Unique, compile_rules, forced
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.identity import Realm, fingerprint
@@ -139,7 +139,7 @@ class Planner(Generic[R]):
         payload = codec.encode(arguments)
         plan = None
         if self.rules is not None and self._keys is not None:
-            plan = self._plan(self.rules, self._keys, codec.mapping(arguments), payload)
+            plan = self._plan(self.rules, self._keys, arguments, payload)
         return Call(self, payload, plan)
 
     def new_job(self, call: Call[R], id: JobId, caller: ChainId | None, clock: Callable[[], int]) -> NewJob:
@@ -187,19 +187,17 @@ class Planner(Generic[R]):
         rules = compile_rules(policy, app_window)
         self.rules = forced(rules) if rules is not None and options.force else rules
 
-    def _plan(
-        self, rules: Rules, keys: KeyRule, arguments: Mapping[str, object], payload: bytes
-    ) -> Plan | None:
+    def _plan(self, rules: Rules, keys: KeyRule, arguments: Arguments, payload: bytes) -> Plan | None:
         try:
             key = keys.key(arguments)
         except UnicodeEncodeError:
             raise InvalidOption(
                 f"A key of task {self.task!r} holds a lone surrogate, which no store can hold: "
-                f"{shown(dict(arguments))}"
+                f"{shown(self.codec.mapping(arguments))}"
             ) from None
         if key is None:
             return None
-        items = 0 if self._into is None else len(cast("list[Any]", arguments[self._into] or ()))
+        items = 0 if self._into is None else len(getattr(arguments, self._into) or ())
         return Plan(key[0], key[1], rules, fingerprint(payload), items)
 
 

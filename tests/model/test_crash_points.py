@@ -48,9 +48,17 @@ def put(*calls: Call) -> Step:
     return lambda pair: pair.enqueue(list(calls))
 
 
-def start(pair: Pair) -> None:
+def beat(pair: Pair) -> None:
     pair.beat("w1")
+
+
+def claim(pair: Pair) -> None:
     pair.claim("w1", QUEUES, ALL)
+
+
+def start(pair: Pair) -> None:
+    beat(pair)
+    claim(pair)
 
 
 def end(move: Move, *, delay: int = 0, ask: bool = False) -> Step:
@@ -90,9 +98,10 @@ OPERATIONS: dict[str, tuple[list[Step], Step]] = {
         put(call(2, "trailing", within=WINDOW)),
     ),
     "claim: waiting, delayed and expired jobs": (
-        [put(LATEST, call(2, delay=DELAY), call(3, expires=EXPIRES)), advance(EXPIRES)],
-        start,
+        [put(LATEST, call(2, delay=DELAY), call(3, expires=EXPIRES)), advance(EXPIRES), beat],
+        claim,
     ),
+    "beat": ([*RUNNING, advance(LEASE)], beat),
     "settle: a completion with a follower": (FOLLOWED, end(Move.COMPLETE, ask=True)),
     "settle: a failure with a follower": (FOLLOWED, end(Move.FAIL)),
     "settle: a remembered completion": ([put(call(1, "once")), start], end(Move.COMPLETE)),

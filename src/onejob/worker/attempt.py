@@ -52,7 +52,7 @@ class Attempt:
     def __init__(self, claimed: Claimed) -> None:
         self.claimed = claimed
         self.current = CurrentJob(claimed)
-        self.handle: asyncio.Task[Outcome] | None = None
+        self.handle: asyncio.Task[object] | None = None
         self.in_thread = False
         self.interrupted: Interruption | None = None
         self.outcome: Outcome | None = None

@@ -9,11 +9,10 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import assert_never
 
 from onejob.core.errors import StoreBusy, StoreClosed, StoreFull
-from onejob.core.job import Claimed, WorkerId
+from onejob.core.job import WorkerId
 from onejob.core.lifecycle import Move, Outcome, Returned, Settlement, after_attempt
 from onejob.store import Claims, Settled, SettleReply, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
@@ -139,22 +138,27 @@ class Pump:
         # Fewer than asked for means that nothing is left; a hint or the time of the next one says when to ask.
         self._hungry = self._hungry or len(claims.jobs) >= limit
         self._next_due = None if claims.next_due is None else self._loop.time() + claims.next_due / 1000
-        for claimed in claims.jobs:
-            self._start(claimed)
+        attempts = [Attempt(claimed) for claimed in claims.jobs]
+        for attempt in attempts:
+            self._roster[attempt.claimed.lease] = attempt
+            if self._claiming:
+                attempt.handle = self._loop.create_task(self._attend(attempt))
+            else:
+                self._end(attempt, Returned())
+        # Runs after the first step of each, so that one call looks after all of them.
+        self._loop.call_soon(self._end_unstarted, attempts)
 
-    def _start(self, claimed: Claimed) -> None:
-        attempt = Attempt(claimed)
-        self._roster[claimed.lease] = attempt
-        if not self._claiming:
-            attempt.outcome = Returned()
-            self._ended.append(attempt)
-            return
-        attempt.handle = self._loop.create_task(self._runner.run(attempt))
-        attempt.handle.add_done_callback(partial(self._end, attempt))
+    async def _attend(self, attempt: Attempt) -> None:
+        self._end(attempt, await self._runner.run(attempt))
 
-    def _end(self, attempt: Attempt, handle: asyncio.Task[Outcome]) -> None:
-        # Cancelled before its first step: it never ran.
-        attempt.outcome = Returned() if handle.cancelled() else handle.result()
+    def _end_unstarted(self, attempts: Sequence[Attempt]) -> None:
+        """End what was cancelled before its first step: it never ran, and cannot say so itself."""
+        for attempt in attempts:
+            if attempt.outcome is None and attempt.handle is not None and attempt.handle.done():
+                self._end(attempt, Returned())
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        attempt.outcome = outcome
         self._ended.append(attempt)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

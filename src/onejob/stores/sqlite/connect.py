@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -50,6 +50,14 @@ class Connection(Protocol):
     def set_busy_timeout(self, milliseconds: int, /) -> None: ...
     def setlk_timeout(self, milliseconds: int, flags: int, /) -> None: ...
     def close(self) -> None: ...
+
+
+_carray = cast("Callable[[tuple[bytes, ...]], object]", apsw.carray)  # pyright: ignore[reportUnknownMemberType]
+
+
+def array(values: Iterable[bytes]) -> object:
+    """Many values, at least one, as one parameter: `x in carray(:name)`."""
+    return _carray(tuple(values))
 
 
 def connect(path: str, patience: float, *, durable: bool = True) -> Connection:

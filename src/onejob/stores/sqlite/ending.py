@@ -1,31 +1,65 @@
-"""What the end of a job entails, in the same transaction: its key and those who follow it."""
+"""What the end of jobs entails, in the same transaction: their keys and those who follow them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from onejob.core.job import State
-from onejob.stores.sqlite.connect import Row
+from onejob.stores.sqlite.connect import array
 from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
+EXPIRED = "expired: it was not started in time"
 
-def after_end(session: Session, row: Row, now: int) -> None:
-    """A job (id, queue, digest, state, follows) has just ended: forget or remember its key, free followers."""
-    id, queue, digest, state, follows = row
-    session.topics.add("done:" + queue)
-    if digest is None:
-        return  # only a job with a key can be followed
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A job that has just ended. `follows` is whom it was still waiting for, if it never started."""
+
+    id: bytes
+    queue: str
+    digest: bytes | None
+    state: str
+    follows: bytes | None = None
+
+
+def after_end(session: Session, jobs: Sequence[Ended], now: int) -> None:
+    """Forget or remember their keys, and free who follows them. At most one of them may itself follow."""
+    for job in jobs:
+        session.topics.add("done:" + job.queue)
+    keyed = [job for job in jobs if job.digest is not None]  # only a job with a key can be followed
+    if not keyed:
+        return
     sql = statements("settle")
-    if follows is not None:
-        session.run(sql["stop_following"], {"id": id})
-    names = {"digest": digest, "id": id, "state": state, "now": now, "instead": follows}
-    seen = session.first(sql["look_at_end"], names)
-    holds, followed, has_followers = seen or (None, None, None)
-    if holds and not session.run(sql["forget_key"], names):
-        session.run(sql["end_key"], names)
-    if followed:
-        session.run(sql["pass_on_follows"], names)
-    if has_followers:
-        session.tell("work", (row[0] for row in session.rows(sql["release_followers"], names)))
+    digests = array({job.digest for job in keyed if job.digest is not None})
+    keys = {key[0]: key for key in session.execute(sql["look_at_keys"], {"digests": digests})}
+    ids = array(job.id for job in keyed)
+    followed = {row[0] for row in session.execute(sql["look_for_followers"], {"ids": ids})}
+    forgotten: list[tuple[bytes]] = []
+    remembered: list[tuple[str, int, int, bytes]] = []
+    for job in keyed:
+        names = {"id": job.id, "digest": job.digest, "instead": job.follows, "now": now}
+        if job.follows is not None:
+            session.run(sql["stop_following"], {"id": job.id})
+        if job.id in followed:
+            session.tell("work", [row[0] for row in session.rows(sql["release_followers"], names)])
+        if job.digest not in keys:
+            continue
+        digest, holder, waits_for, completed_until, failed_until = keys[job.digest]
+        if waits_for == job.id:
+            session.run(sql["pass_on_follows"], names)
+        elif holder == job.id:
+            until = completed_until if job.state == State.COMPLETED else failed_until
+            # A holder that never started leaves whom it was waiting for to whoever takes the key next.
+            if waits_for is None and (until is None or until <= now):
+                forgotten.append((digest,))
+            else:
+                remembered.append((job.state, now, until or now, digest))
+    if forgotten:
+        session.executemany(sql["forget_key"], forgotten)
+    if remembered:
+        session.executemany(sql["end_key"], remembered)
 
 
 def end_queued(session: Session, id: bytes, reason: str, now: int) -> bool:
@@ -33,17 +67,13 @@ def end_queued(session: Session, id: bytes, reason: str, now: int) -> bool:
     row = session.first(statements("amend")["revoke"], {"id": id, "reason": reason, "now": now})
     if row is None:
         return False
-    assert row[3] == State.REVOKED
-    after_end(session, row, now)
+    after_end(session, [Ended(*row)], now)
     return True
 
 
 def expire_overdue(session: Session, limit: int, now: int) -> int:
-    """End queued jobs whose time to start has passed; how many."""
-    sql = statements("claim")
-    if session.first(sql["any_overdue"], {"now": now}) is None:
-        return 0
-    rows = session.rows(sql["expire"], {"now": now, "limit": limit})
-    for row in rows:
-        after_end(session, row, now)
-    return len(rows)
+    """End queued jobs whose time to start has passed; how many. One by one: they may follow each other."""
+    overdue = session.rows(statements("claim")["overdue"], {"now": now, "limit": limit})
+    for (id,) in overdue:
+        end_queued(session, id, EXPIRED, now)
+    return len(overdue)

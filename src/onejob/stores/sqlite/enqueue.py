@@ -14,10 +14,13 @@ import msgspec
 from onejob.core.dedup import Standing
 from onejob.core.job import ChainId, NewJob, State
 from onejob.core.judge import Answer, Call, Decision, Holder, Outcome, initial_state, judge
-from onejob.stores.sqlite.connect import Row
+from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.ending import end_queued
 from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.statements import statements
+
+MAX_NEIGHBOURS = 2_000
+"""More ids than this between a batch's lowest and highest are not read ahead."""
 
 _calls_decoder = msgspec.json.Decoder(tuple[Call, ...])
 _calls_encoder = msgspec.json.Encoder()
@@ -25,7 +28,7 @@ _calls_encoder = msgspec.json.Encoder()
 
 def enqueue(session: Session, jobs: Sequence[NewJob], now: int | None) -> list[Answer]:
     """Accept newcomers in order; see `Store.enqueue`."""
-    batch = _Batch(session, session.now(now))
+    batch = _Batch(session, jobs, session.now(now))
     answers = [batch.accept(job) for job in jobs]
     batch.flush()
     return answers
@@ -33,12 +36,17 @@ def enqueue(session: Session, jobs: Sequence[NewJob], now: int | None) -> list[A
 
 def find_holder(session: Session, digest: bytes) -> Holder | None:
     """A key's record joined with its job, or None if there is no record."""
-    row = session.first(statements("enqueue")["find_holder"], {"digest": digest})
+    row = _find_holders(session, (digest,)).get(digest)
     return None if row is None else holder_of(row)
 
 
+def _find_holders(session: Session, digests: tuple[bytes, ...]) -> dict[bytes, Row]:
+    found = session.execute(statements("enqueue")["find_holders"], {"digests": array(digests)})
+    return {row[17]: row for row in found}
+
+
 def holder_of(row: Row) -> Holder:
-    """Read a row of `find_holder`."""
+    """Read a row of `find_holders`."""
     return Holder(
         id=ChainId(id_from_bytes(row[0])),
         state=State(row[1]),
@@ -60,72 +68,132 @@ def holder_of(row: Row) -> Holder:
     )
 
 
-class _Batch:
-    """The newcomers of one call: rows not yet written, and the holders known from this call."""
+class _Made(msgspec.Struct, frozen=True, gc=False):
+    """A holder among the rows not yet written."""
 
-    def __init__(self, session: Session, now: int) -> None:
+    job: NewJob
+    decision: Decision
+    state: State
+    completed_until: int | None
+    failed_until: int | None
+
+
+class _Batch:
+    """The newcomers of one call: rows not yet written, and what was found out about their keys at once."""
+
+    def __init__(self, session: Session, jobs: Sequence[NewJob], now: int) -> None:
         self._session = session
         self._now = now
         self._sql = statements("enqueue")
         self._jobs: list[tuple[Any, ...]] = []
+        self._keyed_jobs: list[tuple[Any, ...]] = []
         self._keys: list[tuple[Any, ...]] = []
-        self._made: dict[bytes, Holder] = {}
-        """Holders among the rows not yet written, by digest."""
-        self._seen: set[str] = set()
+        self._made: dict[bytes, _Made] = {}
+        self._seen: set[bytes] = set()
+        self._found: dict[bytes, Row] = {}
+        self._stale: set[bytes] = set()
+        """Keys that this call has changed since `_found` was read."""
+        self._known: frozenset[bytes] | None = frozenset()
+        keyed = [job for job in jobs if job.plan is not None]
+        if keyed:
+            self._look_up(keyed)
 
     def accept(self, job: NewJob) -> Answer:
-        if job.plan is None:
-            due = self._now + job.delay
-            self._insert(job, State.DELAYED if due > self._now else State.WAITING, due, self._now)
+        plan = job.plan
+        if plan is None:
+            self._insert(job)
             return Answer(job.id, Outcome.CREATED)
-        digest = job.plan.digest
-        found = self._made.get(digest) or find_holder(self._session, digest)
+        found = self._holder(plan.digest)
         decision = judge(job, found, self._now)
-        if found is None and not self._known(job):
-            self._create(job, decision)
-            return decision.answer
-        return self._apply(job, found, decision)
+        id = id_to_bytes(job.id)
+        replayed = decision.answer.holder is None and not decision.creates
+        if not replayed and self._is_known(id):
+            return Answer(job.id, Outcome.CREATED)
+        if found is not None and not replayed:
+            self._touch_holder(job, id_to_bytes(found.id), decision)
+        if decision.creates:
+            self._create(job, id, decision)
+        return decision.answer
 
     def flush(self) -> None:
         """Write the rows that have gathered."""
-        if self._jobs:
-            self._session.executemany(self._sql["insert_job"], self._jobs)
-            self._jobs.clear()
-        if self._keys:
-            self._session.executemany(self._sql["take_key"], self._keys)
-            self._keys.clear()
+        for statement, rows in (
+            ("insert_job", self._jobs),
+            ("insert_keyed_job", self._keyed_jobs),
+            ("take_key", self._keys),
+        ):
+            if rows:
+                self._session.executemany(self._sql[statement], rows)
+                rows.clear()
+        self._stale.update(self._made)
         self._made.clear()
-        self._seen.clear()
 
-    def _known(self, job: NewJob) -> bool:
+    def _look_up(self, keyed: list[NewJob]) -> None:
+        """Read the holders of all keys, and which ids were accepted before, in one statement each."""
+        digests = {job.plan.digest for job in keyed if job.plan is not None}
+        self._found = _find_holders(self._session, tuple(digests))
+        ids = [id_to_bytes(job.id) for job in keyed]
+        span = {"lowest": min(ids), "highest": max(ids), "most": MAX_NEIGHBOURS}
+        known = frozenset(row[0] for row in self._session.execute(self._sql["known_jobs"], span))
+        self._known = known if len(known) < MAX_NEIGHBOURS else None
+
+    def _holder(self, digest: bytes) -> Holder | None:
+        made = self._made.get(digest)
+        if made is not None:
+            return self._holder_made(made)
+        if digest in self._stale:
+            return find_holder(self._session, digest)
+        row = self._found.get(digest)
+        return None if row is None else holder_of(row)
+
+    def _holder_made(self, made: _Made) -> Holder:
+        job, decision, plan = made.job, made.decision, made.job.plan
+        assert plan is not None
+        return Holder(
+            id=ChainId(job.id),
+            state=made.state,
+            since=decision.since,
+            completed_until=made.completed_until,
+            failed_until=made.failed_until,
+            accepted=self._now,
+            due=decision.due,
+            attempt=0,
+            priority=job.priority,
+            options=job.options,
+            expires=None if job.expires is None else self._now + job.expires,
+            follows=decision.follows,
+            fingerprint=plan.fingerprint,
+            items=plan.items,
+            size=len(job.payload),
+            calls=decision.calls,
+        )
+
+    def _is_known(self, id: bytes) -> bool:
         """True if this id was accepted before: the call is repeated after a lost reply."""
-        if job.id in self._seen:
+        if id in self._seen:
             return True
-        return self._session.first(self._sql["find_job"], {"id": id_to_bytes(job.id)}) is not None
+        if self._known is not None:
+            return id in self._known
+        return self._session.first(self._sql["find_job"], {"id": id}) is not None
 
-    def _apply(self, job: NewJob, found: Holder | None, decision: Decision) -> Answer:
-        answer = decision.answer
-        replayed = answer.holder is None and not decision.creates
-        if not replayed and self._known(job):
-            return Answer(job.id, Outcome.CREATED)
-        assert found is not None
-        holder = id_to_bytes(found.id)
+    def _touch_holder(self, job: NewJob, holder: bytes, decision: Decision) -> None:
+        """Do to the holder what was decided, and count what it absorbed."""
+        session, now, plan = self._session, self._now, job.plan
+        assert plan is not None
         if decision.end_holder or decision.flag_holder or decision.hurry_holder or decision.change:
             self.flush()
+            self._stale.add(plan.digest)
         if decision.end_holder:
-            end_queued(self._session, holder, f"superseded by job {job.id}", self._now)
+            end_queued(session, holder, f"superseded by job {job.id}", now)
         if decision.flag_holder:
-            self._session.rows(statements("amend")["flag"], {"id": holder, "now": self._now})
+            session.rows(statements("amend")["flag"], {"id": holder, "now": now})
         if decision.hurry_holder:
-            self._session.run(self._sql["hurry_holder"], {"id": holder, "now": self._now})
-            self._session.tell("work", [job.queue])
+            session.run(self._sql["hurry_holder"], {"id": holder, "now": now})
+            session.tell("work", [job.queue])
         if decision.change is not None:
             self._change(job, holder, decision)
-        if decision.creates:
-            self._create(job, decision)
-        elif not replayed and job.plan is not None:
-            self._session.absorb(job.plan.digest, holder, answer.payload_differs)
-        return answer
+        if not decision.creates:
+            session.absorb(plan.digest, holder, decision.answer.payload_differs)
 
     def _change(self, job: NewJob, holder: bytes, decision: Decision) -> None:
         change, plan = decision.change, job.plan
@@ -146,91 +214,59 @@ class _Batch:
         )
         self._session.tell("work", [job.queue])
 
-    def _create(self, job: NewJob, decision: Decision) -> None:
-        plan = job.plan
-        assert plan is not None
-        state = initial_state(decision.due, decision.follows, self._now)
-        follows = None if decision.follows is None else id_to_bytes(decision.follows)
-        calls = _calls_encoder.encode(decision.calls) if decision.calls else None
-        self._insert(job, state, decision.due, decision.since, follows=follows, calls=calls)
-        completed_until = plan.rules.forget_at(Standing.COMPLETED, decision.since)
-        failed_until = plan.rules.forget_at(Standing.FAILED, decision.since)
-        self._keys.append(
-            (
-                plan.digest,
-                plan.text,
-                job.queue,
-                job.task,
-                self._jobs[-1][0],
-                decision.since,
-                completed_until,
-                failed_until,
-                follows,
-            )
-        )
-        self._seen.add(job.id)
-        self._made[plan.digest] = Holder(
-            id=ChainId(job.id),
-            state=state,
-            since=decision.since,
-            completed_until=completed_until,
-            failed_until=failed_until,
-            accepted=self._now,
-            due=decision.due,
-            attempt=0,
-            priority=job.priority,
-            options=job.options,
-            expires=None if job.expires is None else self._now + job.expires,
-            follows=decision.follows,
-            fingerprint=plan.fingerprint,
-            items=plan.items,
-            size=len(job.payload),
-            calls=decision.calls,
-        )
-
-    def _insert(
-        self,
-        job: NewJob,
-        state: State,
-        due: int,
-        since: int,
-        *,
-        follows: bytes | None = None,
-        calls: bytes | None = None,
-    ) -> None:
+    def _create(self, job: NewJob, id: bytes, decision: Decision) -> None:
         now, plan = self._now, job.plan
-        digest = key = rules = fingerprint = None
-        items = 0
-        if plan is not None:
-            digest, key, rules, fingerprint, items = (
-                plan.digest,
-                plan.text,
-                plan.rules.encoded,
-                plan.fingerprint,
-                plan.items,
-            )
-        self._jobs.append(
+        assert plan is not None
+        rules, since = plan.rules, decision.since
+        state = initial_state(decision.due, decision.follows, now)
+        follows = None if decision.follows is None else id_to_bytes(decision.follows)
+        completed_until = rules.forget_at(Standing.COMPLETED, since)
+        failed_until = rules.forget_at(Standing.FAILED, since)
+        self._keyed_jobs.append(
             (
-                id_to_bytes(job.id),
+                id,
                 job.queue,
                 job.task,
                 state,
                 job.priority,
-                due,
-                now,
+                decision.due,
                 now,
                 since,
                 None if job.expires is None else now + job.expires,
                 job.payload,
                 job.options,
                 job.max_crashes,
-                items,
+                plan.items,
                 follows,
-                digest,
-                key,
-                rules,
-                fingerprint,
-                calls,
+                plan.digest,
+                plan.text,
+                rules.encoded,
+                plan.fingerprint,
+                _calls_encoder.encode(decision.calls) if decision.calls else None,
+            )
+        )
+        self._keys.append(
+            (plan.digest, plan.text, job.queue, job.task, id, since, completed_until, failed_until, follows)
+        )
+        self._seen.add(id)
+        self._made[plan.digest] = _Made(job, decision, state, completed_until, failed_until)
+        self._session.topics.add("work:" + job.queue)
+
+    def _insert(self, job: NewJob) -> None:
+        now = self._now
+        self._jobs.append(
+            (
+                id_to_bytes(job.id),
+                job.queue,
+                job.task,
+                State.DELAYED if job.delay > 0 else State.WAITING,
+                job.priority,
+                now + job.delay,
+                now,
+                None if job.expires is None else now + job.expires,
+                job.payload,
+                job.options,
+                job.max_crashes,
             )
         )
         self._session.topics.add("work:" + job.queue)

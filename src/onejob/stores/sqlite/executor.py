@@ -138,40 +138,54 @@ class Executor:
         plain = [request for request in group if not request.takeover]
         if plain or not group:
             self._commit(session, plain)
+            self._conclude(session, plain)
         for request in group:
             if request.takeover:
                 try:
                     request.result = request.operation(session)
                 except BaseException as error:
+                    session.forget_uncommitted()
                     rollback(session.connection)
                     request.error = explained(error, self.path) if isinstance(error, Exception) else error
-                self._settle_hints(session)
+                self._conclude(session, [request])
+
+    def _conclude(self, session: Session, group: list[Request[Any]]) -> None:
+        """Answer first, then hint: who asked should not wait for others to be woken."""
+        session.committed()
         deliver(group)
+        self._after_commit(session)
 
     def _commit(self, session: Session, group: list[Request[Any]]) -> None:
         try:
-            session.connection.execute(self._begin)
+            session.execute(self._begin)
+        except apsw.Error as error:
+            for request in group:
+                request.error = explained(error, self.path)
+            session.postpone_flush()
+            return
+        try:
             for request in group:
                 request.result = request.operation(session)
             session.flush_absorbed()
-            session.connection.execute("commit")
+            session.execute("commit")
         except Exception as error:
             session.forget_uncommitted()
             with suppress(apsw.Error):
                 rollback(session.connection)
-            if len(group) > 1:
+            self._commit_one_by_one(session, group, error)
+
+    def _commit_one_by_one(self, session: Session, group: list[Request[Any]], error: Exception) -> None:
+        """The group failed: run its operations again, each in a commit of its own."""
+        match group:
+            case []:
+                session.postpone_flush()
+            case [guilty]:
+                guilty.error = explained(error, self.path)
+            case _:
                 for request in group:
                     self._commit(session, [request])
-            elif group:
-                group[0].error = explained(error, self.path)
-            else:
-                session.postpone_flush()
-        else:
-            self._settle_hints(session)
-
-    def _settle_hints(self, session: Session) -> None:
-        session.committed()
-        self._after_commit(session)
+                    session.committed()
+                    self._after_commit(session)
 
     def _fail(self, group: list[Request[Any]], error: BaseException) -> None:
         for request in group:

@@ -10,8 +10,8 @@ import msgspec
 from onejob.core.job import ENDED, ChainId, Claimed, JobId, Lease, State, WorkerId
 from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
-from onejob.stores.sqlite.connect import Row
-from onejob.stores.sqlite.ending import after_end, expire_overdue
+from onejob.stores.sqlite.connect import Row, array
+from onejob.stores.sqlite.ending import Ended, after_end, expire_overdue
 from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.statements import statements
 
@@ -96,41 +96,53 @@ def expired(session: Session, limit: int, now: int | None) -> list[Expired]:
 
 
 def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> list[Settled]:
-    bindings = [_bindings(one, now, place) for place, one in enumerate(done)]
-    replies = [Settled.LOST] * len(done)
-    ended: list[Row] = []
-    for *row, place in session.executemany(statements("settle")["settle"], bindings):
-        state = row[3]
-        replies[place] = Settled.REVOKED if state == State.REVOKED else Settled.DONE
+    sql = statements("settle")
+    ids = [id_to_bytes(one.lease.id) for one in done]
+    running = {row[1]: row for row in session.execute(sql["look"], {"ids": array(ids)})}
+    orphaning = any(MOVES[one.move].orphaned for one in done)
+    alive = {row[0] for row in session.execute(sql["alive"], {"now": now})} if orphaning else set[str]()
+    replies: list[Settled] = []
+    updates: list[tuple[object, ...]] = []
+    ended: list[Ended] = []
+    for id, one in zip(ids, done, strict=True):
+        row = running.get(id)
+        rule = MOVES[one.move]
+        if row is None or row[2] != one.lease.token or (rule.orphaned and row[6] in alive):
+            replies.append(Settled.LOST)
+            continue
+        del running[id]  # settled: whatever else this batch says of it comes too late
+        seq, _, token, aborting, digest, queue, _ = row
+        state = State.REVOKED if aborting else _state_after(one)
+        updates.append((*_changes(one, state, now), seq, token))
+        replies.append(Settled.REVOKED if aborting else Settled.DONE)
         if state in ENDED:
-            ended.append(tuple(row))
+            ended.append(Ended(id, queue, digest, state))
         else:
-            session.topics.add("work:" + row[1])
-    for row in ended:
-        after_end(session, row, now)
+            session.topics.add("work:" + queue)
+    if updates:
+        session.executemany(sql["settle"], updates)
+    if ended:
+        after_end(session, ended, now)
     return replies
 
 
-def _bindings(one: Settlement, now: int, place: int) -> tuple[object, ...]:
+def _state_after(one: Settlement) -> State:
+    return ENDING.get(one.move) or (State.DELAYED if one.delay > 0 else State.WAITING)
+
+
+def _changes(one: Settlement, state: State, now: int) -> tuple[object, ...]:
     rule = MOVES[one.move]
-    ends = ENDING.get(one.move)
-    state = ends or (State.DELAYED if one.delay > 0 else State.WAITING)
-    due = None if ends or one.move in _IN_PLACE else now + one.delay
+    ends = state in ENDED
     return (
-        id_to_bytes(one.lease.id),
-        one.lease.token,
         state,
         now if ends else None,
-        due,
+        None if ends or one.move in _IN_PLACE else now + one.delay,
         rule.attempt,
         rule.failures,
         rule.crashes,
         rule.misses,
-        one.result,
+        one.result if state is State.COMPLETED else None,
         one.error,
-        rule.orphaned,
-        now,
-        place,
     )
 
 

@@ -23,6 +23,12 @@ def statements(operation: str) -> dict[str, str]:
     return found
 
 
+def read_all() -> None:
+    """Read every file now: an upgrade in place must not mix this process's code with newer statements."""
+    for file in resources.files("onejob.stores.sqlite").joinpath("sql").iterdir():
+        statements(file.name.removesuffix(".sql"))
+
+
 @cache
 def migrations() -> list[str]:
     """The scripts that build the schema, in order; their number is the schema's version."""

@@ -40,7 +40,7 @@ from onejob.stores.sqlite.executor import Executor
 from onejob.stores.sqlite.forking import forks
 from onejob.stores.sqlite.session import Session, system_clock
 from onejob.stores.sqlite.signals import Signals
-from onejob.stores.sqlite.statements import statements
+from onejob.stores.sqlite.statements import read_all, statements
 from onejob.stores.sqlite.transaction import SqliteTransaction
 
 PATIENCE = 10.0
@@ -188,6 +188,7 @@ class SqliteStore:
     def _open_writer(self) -> Session:
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         warn_if_on_network(self.path)
+        read_all()
         connection = self._connect()
         migrate(connection, self.path)
         return Session(connection, self._clock)

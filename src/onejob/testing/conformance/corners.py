@@ -238,3 +238,13 @@ class TestCorners:
         assert claimed.id != second.id
         await finish(store, claimed, Move.FAIL)
         assert [started.id for started in await start(store)] == [second.id]
+
+    async def test_a_key_is_forgotten_when_its_holders_window_ends_swept_or_not(
+        self, store: JobStore, clock: FakeClock
+    ) -> None:
+        first = await put(store, job(unique=Unique.once(within=5)))
+        await run(store)
+        clock.tick(4_999)
+        assert (await put(store, job(unique=Unique.once()))).id == first.id
+        clock.tick(1)
+        assert (await put(store, job(unique=Unique.once()))).outcome is Outcome.CREATED

@@ -43,8 +43,10 @@ create index onejob_job_ended on onejob_job (state, ended) where ended is not nu
 create index onejob_job_expires on onejob_job (expires) where expires is not null and ended is null;
 create index onejob_job_follows on onejob_job (follows) where follows is not null;
 
+-- Digests come in no order: beside their own narrow index, the rows can stay in order of arrival.
 create table onejob_key (
-    digest blob primary key,
+    number integer primary key,
+    digest blob not null unique,
     text text not null,
     queue text not null,
     task text not null,
@@ -60,7 +62,7 @@ create table onejob_key (
     ended_at integer,
     forget_at integer,
     fingerprint blob                   -- the holder's, kept when its job is pruned
-) strict, without rowid;
+) strict;
 
 create index onejob_key_forget on onejob_key (forget_at) where forget_at is not null;
 

@@ -5,22 +5,11 @@ insert into onejob_worker (id, queues, host, pid, concurrency, started, seen, al
 values (:worker, '[]', '', 0, 0, :now, :now, :now + :grace)
 on conflict (id) do nothing;
 
--- any_overdue: one row if there is something for `expire` to do.
-select 1 from onejob_job
+-- overdue: queued jobs whose time to start has passed.
+select id from onejob_job
 where expires <= :now and expires is not null and ended is null
     and state in ('blocked', 'delayed', 'parked', 'waiting')
-limit 1;
-
--- expire: queued jobs whose time to start has passed end revoked.
-update onejob_job
-set state = 'revoked', ended = :now, updated = :now, error = 'expired: it was not started in time'
-where seq in (
-    select seq from onejob_job
-    where expires <= :now and expires is not null and ended is null
-        and state in ('blocked', 'delayed', 'parked', 'waiting')
-    limit :limit
-)
-returning id, queue, digest, state, follows;
+limit :limit;
 
 -- promote: delayed jobs of a queue whose time has come wait from now on.
 update onejob_job

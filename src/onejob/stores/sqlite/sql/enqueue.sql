@@ -1,25 +1,34 @@
 -- enqueue: accept newcomers; key and job are written together or not at all.
 
--- find_holder: a key's record joined with the job that holds it; no job columns if that one is gone.
+-- find_holders: keys' records joined with the jobs that hold them; no job columns if one is gone.
 select
     k.holder, coalesce(j.state, k.ended), k.since, k.completed_until, k.failed_until,
     coalesce(j.accepted, k.since), coalesce(j.due, k.since), coalesce(j.attempt, 1), coalesce(j.priority, 0),
     j.options, j.expires, k.follows, coalesce(j.fingerprint, k.fingerprint), coalesce(j.items, 0),
-    coalesce(length(j.payload), 0), j.calls, j.id is null
+    coalesce(length(j.payload), 0), j.calls, j.id is null, k.digest
 from onejob_key k
 left join onejob_job j on j.id = k.holder
-where k.digest = :digest;
+where k.digest in carray(:digests);
+
+-- known_jobs: which of these ids have been accepted before; the ids of a batch are neighbours.
+select id from onejob_job where id between :lowest and :highest limit :most;
 
 -- find_job: one row if a job of that id was ever accepted and is still stored.
 select 1 from onejob_job where id = :id;
 
--- insert_job: a new job; an id that is already there is left alone.
+-- insert_job: a new job without a key; an id that is already there is left alone.
+insert into onejob_job (
+    id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes
+)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11)
+on conflict (id) do nothing;
+
+-- insert_keyed_job: a new job that takes a key.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
     items, follows, digest, key, plan, fingerprint, calls
 )
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict (id) do nothing;
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19);
 
 -- take_key: the key now points to the new holder, whatever it pointed to before.
 insert into onejob_key (

@@ -1,0 +1,53 @@
+"""The engines beneath the stores: what each can do bare, and how to fill a store of ours with a million rows.
+
+Another store is another module that fits `Engine`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class Filling(StrEnum):
+    """What there may be a million of."""
+
+    WAITING = "waiting"
+    FINISHED = "finished"
+    KEYS = "keys"
+
+
+class Engine(Protocol):
+    """One store's engine. Rates are in rows per second, durable as the store is."""
+
+    name: str
+    durability: str
+
+    def url(self, folder: Path) -> str:
+        """A store of ours, fresh if the folder is."""
+        ...
+
+    def one_by_one(self, folder: Path) -> float:
+        """Insert one row per commit."""
+        ...
+
+    def bulk(self, folder: Path) -> float:
+        """Insert many rows per commit."""
+        ...
+
+    def deduplicated(self, folder: Path, repeats: int) -> float:
+        """Offer many rows per commit, each key `repeats` times; only the first of them is inserted."""
+        ...
+
+    def drain(self, folder: Path) -> float:
+        """Claim a batch in one commit and delete it in the next, until nothing is left."""
+        ...
+
+    def fill(self, folder: Path, filling: Filling, count: int) -> None:
+        """Make the store in this folder hold that many rows more, faster than our own operations could."""
+        ...
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy a store that nobody has open."""
+        ...

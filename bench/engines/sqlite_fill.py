@@ -1,0 +1,65 @@
+"""Fills a SQLite store of ours: one row made by the store's own operations, then copied by SQL.
+
+So the rows are as the store writes them, whatever its columns are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import apsw
+
+from bench.engines import Filling
+from bench.jobs import arguments, define
+from onejob import Unique
+from onejob.core.job import WorkerId
+from onejob.core.lifecycle import Move, Settlement
+from onejob.store import Ask, Retention
+
+_NUMBERS = "with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < :count)"
+
+
+def fill(url: str, path: Path, filling: Filling, count: int) -> None:
+    """Make the model row, copy it `count` times, and leave the file without a log to replay."""
+    asyncio.run(_make_model(url, filling))
+    connection = apsw.Connection(str(path))
+    connection.pragma("synchronous", "off")
+    connection.pragma("cache_size", -256_000)
+    connection.execute("begin immediate")
+    if filling is Filling.KEYS:
+        # Digests are as good as random, but inserted in their order: at random it would take minutes.
+        digest = "cast(unhex(printf('%08x', n * 4294967295 / (:count + 1))) || randomblob(12) as blob)"
+        _copy(connection, "onejob_key", {"digest": digest, "holder": "randomblob(16)"}, count)
+    else:
+        # Ids grow, as those of jobs do, but are older than any that is made now.
+        identity = "cast(x'01000000' || unhex(printf('%08x', n)) || randomblob(8) as blob)"
+        _copy(connection, "onejob_job", {"id": identity, "seq": None}, count)
+    connection.execute("commit")
+    connection.pragma("wal_checkpoint", "truncate")
+    connection.close()
+
+
+async def _make_model(url: str, filling: Filling) -> None:
+    jobs = define(url)
+    once = jobs.nothing.using(unique=Unique.once(by="number"))
+    async with jobs.app as app:
+        await (once if filling is Filling.KEYS else jobs.nothing).aenqueue(**arguments(-1))
+        if filling is Filling.WAITING:
+            return
+        claims = await app.store.claim(Ask(WorkerId("model"), ("default",), 1))
+        await app.store.settle([Settlement(job.lease, Move.COMPLETE) for job in claims.jobs])
+        await app.store.leave(WorkerId("model"))
+        if filling is Filling.KEYS:
+            await app.store.prune(Retention(completed=-1), 10)  # its job goes, the key remembers it
+
+
+def _copy(connection: apsw.Connection, table: str, new: dict[str, str | None], count: int) -> None:
+    columns = [str(row[1]) for row in connection.execute(f"pragma table_info({table})")]
+    kept = [column for column in columns if new.get(column, "") is not None]
+    values = [new.get(column) or column for column in kept]
+    connection.execute(
+        f"{_NUMBERS} insert into {table} ({', '.join(kept)}) "
+        f"select {', '.join(values)} from numbers, (select * from {table} limit 1)",
+        {"count": count},
+    )

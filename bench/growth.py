@@ -1,0 +1,119 @@
+"""What an enqueue and a claim cost when the store is small and when it is large, batch by batch in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.engines import Engine, Filling
+from bench.figures import OURS, Samples
+from bench.jobs import Jobs, arguments, define
+from onejob.core.job import NewJob, WorkerId
+from onejob.core.lifecycle import Move, Settlement
+from onejob.ids import new_ids
+from onejob.store import Ask, JobStore
+
+T = TypeVar("T")
+SIZES = (1_000, 100_000, 1_000_000)
+BATCH = 100
+WARMING_UP = 5
+_ASK = Ask(WorkerId("bench"), ("default",), BATCH)
+_numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Measures in copies of stores that were filled once, in `home`."""
+
+    engine: Engine
+    filling: Filling
+    home: Path
+    batches: int
+
+    def __call__(self, folder: Path) -> Samples:
+        """Microseconds per job of each operation, at the largest size as ours, beside the smaller ones."""
+        for size in SIZES:
+            (folder / str(size)).mkdir()
+            self.engine.copy(self._filled(size), folder / str(size))
+        os.sync()
+        costs = asyncio.run(self._costs(folder))
+        return {
+            (line_key(self.filling, operation), name_of(size)): cost
+            for (operation, size), cost in costs.items()
+        }
+
+    def _filled(self, size: int) -> Path:
+        folder = self.home / f"{self.filling}-{size}"
+        if not folder.exists():
+            unfinished = folder.with_suffix(".part")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            self.engine.fill(unfinished, self.filling, size)
+            unfinished.rename(folder)
+        return folder
+
+    async def _costs(self, folder: Path) -> dict[tuple[str, int], float]:
+        stores = {size: define(self.engine.url(folder / str(size))) for size in SIZES}
+        spent: defaultdict[tuple[str, int], float] = defaultdict(float)
+        for number in range(WARMING_UP + self.batches):
+            for size, jobs in stores.items():
+                if number == WARMING_UP:
+                    spent["enqueue", size] = spent["claim", size] = 0.0
+                await self._one_batch(
+                    jobs, lambda operation, taken, size=size: _add(spent, operation, size, taken)
+                )
+        for jobs in stores.values():
+            await jobs.app.aclose()
+        return {of: 1e6 * taken / (self.batches * BATCH) for of, taken in spent.items()}
+
+    async def _one_batch(self, jobs: Jobs, note: Callable[[str, float], None]) -> None:
+        """As many in as out, so that the size stays what it is."""
+        store = jobs.app.store
+        newcomers = _new_jobs(jobs.unique if self.filling is Filling.KEYS else jobs.nothing)
+        await _timed(store.enqueue(newcomers), lambda taken: note("enqueue", taken))
+        claims = await _timed(store.claim(_ASK), lambda taken: note("claim", taken))
+        await _complete(store, [Settlement(job.lease, Move.COMPLETE) for job in claims.jobs])
+
+
+def line_key(filling: Filling, operation: str) -> str:
+    """The line that an operation's cost belongs to."""
+    return f"{filling}-{operation}"
+
+
+def name_of(size: int) -> str:
+    """Whose figure it is: the largest store is what we are judged by."""
+    return OURS if size == SIZES[-1] else f"{size:,}"
+
+
+def _add(spent: defaultdict[tuple[str, int], float], operation: str, size: int, taken: float) -> None:
+    spent[operation, size] += taken
+
+
+async def _timed(operation: Awaitable[T], note: Callable[[float], None]) -> T:
+    started = time.perf_counter()
+    result = await operation
+    note(time.perf_counter() - started)
+    return result
+
+
+async def _complete(store: JobStore, done: list[Settlement]) -> None:
+    if len(done) != BATCH:
+        raise RuntimeError(f"a claim of {BATCH} jobs brought {len(done)}")
+    await store.settle(done)
+
+
+def _new_jobs(sender: Any) -> list[NewJob]:
+    planner = sender.planner
+    made = [
+        sender.job(**arguments(number, f"new-{number}"))
+        for _, number in zip(range(BATCH), _numbers, strict=False)
+    ]
+    return [planner.new_job(call, id, None, int) for call, id in zip(made, new_ids(BATCH), strict=True)]

@@ -1,0 +1,61 @@
+"""The jobs that are measured; `onejob worker bench.jobs:app` serves them from the store that $ONEJOB_URL names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from onejob import App, Unique
+
+KEY = "ref"
+"""The argument that makes a call unique, where calls are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """An app with its tasks: one that does nothing, and one that says how long ago it was sent."""
+
+    app: App
+    nothing: Any
+    unique: Any
+    """The first, deduplicated while in flight."""
+    stamp: Any
+
+
+def define(url: str | None = None) -> Jobs:
+    """The app for one store."""
+    app = App(url)
+
+    @app.task(name="nothing")
+    async def nothing(
+        user_id: int, kind: str, ref: str, amount: float, tags: list[str], number: int
+    ) -> None: ...
+
+    @app.task(name="stamp")
+    async def stamp(sent: float) -> float:
+        return time.monotonic() - sent  # the same clock in every process of a Linux machine
+
+    return Jobs(app, nothing, nothing.using(unique=Unique.in_flight(by=(KEY,))), stamp)
+
+
+def arguments(number: int, ref: str = "ord_8f3b2c1d90") -> dict[str, Any]:
+    """About 100 bytes of JSON."""
+    return {
+        "user_id": 123456,
+        "kind": "welcome_email",
+        "ref": ref,
+        "amount": 19.99,
+        "tags": ["a", "b"],
+        "number": number,
+    }
+
+
+def refs(count: int, repeats: int) -> Callable[[int], str]:
+    """The key of the n-th of `count` calls, so that each comes `repeats` times, far apart."""
+    distinct = count // repeats
+    return lambda number: f"ord_{number % distinct:010d}"
+
+
+app = define().app

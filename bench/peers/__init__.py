@@ -1,0 +1,51 @@
+"""Other job queues, each in a virtual environment of its own, so that none of them is a dependency of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+VENVS = Path(__file__).parent.parent / ".venvs"
+
+
+class PeerMissing(Exception):
+    """A peer cannot be measured here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where a peer lives."""
+
+    folder: Path
+    version: str
+
+    def program(self, name: str) -> str:
+        """An executable of that environment."""
+        return str(self.folder / "bin" / name)
+
+
+def installed(name: str, requirement: str) -> Environment:
+    """Install a peer unless it is there; raises `PeerMissing`."""
+    folder = VENVS / name
+    environment = Environment(folder, "")
+    python = environment.program("python")
+    if not Path(python).exists():
+        _run([sys.executable, "-m", "venv", str(folder)])
+    question = f"from importlib.metadata import version; print(version({name!r}))"
+    found = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement])
+        found = subprocess.run([python, "-c", question], capture_output=True, text=True, check=True)
+    return Environment(folder, found.stdout.strip())
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr or error.stdout or "no reason given").strip().splitlines()[-1]
+        raise PeerMissing(f"cannot be installed: {reason}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerMissing(f"cannot be installed: {error}") from error

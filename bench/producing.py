@@ -1,0 +1,67 @@
+"""How fast our clients enqueue: in bulk, from many coroutines at once, and one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bench.jobs import Jobs, arguments, define, refs
+
+CHUNK = 1_000
+WAITERS = 100
+
+
+def bulk(url: str, count: int) -> float:
+    """Jobs per second through `enqueue_many`, from arguments to receipts."""
+    jobs = define(url)
+    with jobs.app:
+        return _in_chunks(jobs, jobs.nothing, [arguments(number) for number in range(count)])
+
+
+def deduplicated(url: str, count: int, repeats: int) -> float:
+    """Calls per second through `enqueue_many`, each with a key that comes `repeats` times."""
+    jobs = define(url)
+    ref = refs(count, repeats)
+    with jobs.app:
+        return _in_chunks(jobs, jobs.unique, [arguments(number, ref(number)) for number in range(count)])
+
+
+def concurrent(url: str, count: int) -> float:
+    """Jobs per second of coroutines that each await one `aenqueue` after the other."""
+    return asyncio.run(_concurrent(url, count))
+
+
+def one_by_one(url: str, count: int) -> float:
+    """Jobs per second of one thread that calls `enqueue`."""
+    jobs = define(url)
+    with jobs.app:
+        jobs.nothing.enqueue(**arguments(0))  # opens the store
+        started = time.perf_counter()
+        for number in range(count):
+            jobs.nothing.enqueue(**arguments(number))
+        return count / (time.perf_counter() - started)
+
+
+def _in_chunks(jobs: Jobs, sender: Any, calls: list[dict[str, Any]]) -> float:
+    jobs.nothing.enqueue(**arguments(0))  # opens the store
+    started = time.perf_counter()
+    for start in range(0, len(calls), CHUNK):
+        jobs.app.enqueue_many([sender.job(**call) for call in calls[start : start + CHUNK]])
+    return len(calls) / (time.perf_counter() - started)
+
+
+async def _concurrent(url: str, count: int) -> float:
+    jobs = define(url)
+    calls = iter([arguments(number) for number in range(count)])
+
+    async def send_on(calls: Iterator[dict[str, Any]]) -> None:
+        for call in calls:
+            await jobs.nothing.aenqueue(**call)
+
+    async with jobs.app:
+        await jobs.nothing.aenqueue(**arguments(0))  # opens the store
+        started = time.perf_counter()
+        await asyncio.gather(*[send_on(calls) for _ in range(WAITERS)])
+        return count / (time.perf_counter() - started)
