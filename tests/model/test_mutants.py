@@ -102,17 +102,36 @@ def test_the_right_store_conforms() -> None:
     assert conforms(open_right)
 
 
-@pytest.mark.parametrize("erring", STORES, ids=lambda erring: erring.__name__)
-def test_a_store_that_errs_is_caught(erring: type[ErringStore]) -> None:
+def opens(erring: type[ErringStore]) -> Open:
     def opened(clock: FakeClock) -> JobStore:
         store = erring(None, clock=clock)
         store.clock = clock
         return store
 
-    assert not conforms(opened) or not agrees_with_the_model(opened)
+    return opened
+
+
+@pytest.mark.parametrize("erring", STORES, ids=lambda erring: erring.__name__)
+def test_a_store_that_errs_is_caught(erring: type[ErringStore]) -> None:
+    assert not conforms(opens(erring)) or not agrees_with_the_model(opens(erring))
 
 
 @pytest.mark.parametrize("switch", JUDGEMENTS, ids=lambda switch: switch.__name__)
 def test_a_judgement_that_errs_is_caught(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     switch(monkeypatch)
     assert not conforms(open_right) or not agrees_with_the_model(open_right)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("erring", STORES, ids=lambda erring: erring.__name__)
+def test_the_state_machine_alone_catches_a_store_that_errs(erring: type[ErringStore]) -> None:
+    assert not agrees_with_the_model(opens(erring))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("switch", JUDGEMENTS, ids=lambda switch: switch.__name__)
+def test_the_state_machine_alone_catches_a_judgement_that_errs(
+    switch: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch(monkeypatch)
+    assert not agrees_with_the_model(open_right)

@@ -37,7 +37,7 @@ class Model:
             return self._create(call, now)
         if record.holder == call.id:
             return Reply(id=call.id, outcome="created")
-        for id, reply in record.calls:
+        for id, reply in self._calls(record):
             if id == call.id:
                 return reply
         state = self.state_of(record, now)
@@ -195,7 +195,7 @@ class Model:
 
     def _apply(self, call: Call, policy: Policy, record: ModelKey, verdict: str, now: int) -> Reply:
         holder = self.jobs.get(record.holder)
-        differs = call.payload != record.payload
+        differs = call.payload != record.told
         match verdict:
             case "keep" if policy.strict and differs:
                 return Reply(id=record.holder, outcome="rejected", holder=record.holder, differs=True)
@@ -221,7 +221,7 @@ class Model:
                 return self._create(call, now)
 
     def _change(self, call: Call, policy: Policy, record: ModelKey, verdict: str, now: int) -> Reply:
-        holder, differs = self.jobs[record.holder], call.payload != record.payload
+        holder, differs = self.jobs[record.holder], call.payload != record.told
         if verdict == "collect" and self._overflows(holder, call, policy):
             if holder.attempt == 0:
                 self._set_due(holder, min(holder.due, now), now)
@@ -231,13 +231,13 @@ class Model:
             outcome = "collected"
             self._append(holder, call, policy, now)
         else:
-            holder.payload = record.payload = call.payload
+            holder.payload = holder.told = record.told = call.payload
             holder.items = call.items
         if verdict == "postpone" and self._postpone(holder, policy, now):
             outcome = "postponed"
         holder.updated = now
         reply = Reply(id=record.holder, outcome=outcome, holder=record.holder)
-        record.calls = (*record.calls, (call.id, reply))[-REMEMBERED_CALLS:]
+        holder.calls = (*holder.calls, (call.id, reply))[-REMEMBERED_CALLS:]
         return replace(reply, differs=None if verdict == "collect" else differs)
 
     def _overflows(self, holder: ModelJob, call: Call, policy: Policy) -> bool:
@@ -276,6 +276,7 @@ class Model:
             call=call,
             state="blocked" if follows else "delayed" if due > now else "waiting",
             payload=call.payload,
+            told=call.payload,
             accepted=now,
             updated=now,
             due=due,
@@ -284,23 +285,26 @@ class Model:
             expires=None if call.expires is None else now + call.expires,
             items=call.items,
             follows=follows,
+            calls=() if former is None else self._calls(former),
         )
         if call.key is not None and policy is not None:
             self._take(call.key, self.jobs[call.id])
         return Reply(id=call.id, outcome="created", holder=None)
 
+    def _calls(self, record: ModelKey) -> tuple[tuple[str, Reply], ...]:
+        holder = self.jobs.get(record.holder)
+        return () if holder is None else holder.calls
+
     def _take(self, key: bytes, job: ModelJob) -> None:
-        former, policy = self.keys.get(key), job.call.policy
+        policy = job.call.policy
         assert policy is not None
         self.keys[key] = ModelKey(
             holder=job.call.id,
             since=job.since,
             completed_until=policy.remembered_until("completed", job.since),
             failed_until=policy.remembered_until("failed", job.since),
-            payload=job.payload,
+            told=job.told,
             follows=job.follows,
-            generation=1 if former is None else former.generation + 1,
-            calls=() if former is None else former.calls,
         )
 
     def _take_back(self, job: ModelJob) -> None:

@@ -46,6 +46,8 @@ class ModelJob:
     call: Call
     state: str
     payload: bytes
+    told: bytes
+    """The arguments that later calls are compared with; collected items do not change them."""
     accepted: int
     updated: int
     due: int
@@ -62,6 +64,8 @@ class ModelJob:
     lease: int = 0
     worker: str | None = None
     ended: int | None = None
+    calls: tuple[tuple[str, Reply], ...] = ()
+    """The last calls applied to it or to those it took the key from, with their replies."""
 
 
 @dataclass(kw_only=True)
@@ -72,8 +76,6 @@ class ModelKey:
     since: int
     completed_until: int | None
     failed_until: int | None
-    payload: bytes
+    told: bytes
     follows: str | None = None
-    generation: int = 1
-    calls: tuple[tuple[str, Reply], ...] = ()
     end: str | None = None

@@ -215,6 +215,8 @@ class _Batch:
         self._session.tell("work", [job.queue])
 
     def _create(self, job: NewJob, id: bytes, decision: Decision) -> None:
+        if self._jobs:
+            self.flush()  # rows are numbered as they are written, and so must be written in order
         now, plan = self._now, job.plan
         assert plan is not None
         rules, since = plan.rules, decision.since
@@ -253,6 +255,8 @@ class _Batch:
         self._session.topics.add("work:" + job.queue)
 
     def _insert(self, job: NewJob) -> None:
+        if self._keyed_jobs:
+            self.flush()
         now = self._now
         self._jobs.append(
             (

@@ -223,6 +223,18 @@ class TestEnqueue:
         assert {answers[2].id, answers[4].id} == {batch[0].id}
         assert (await look(store, batch[0].id)).payload == b'{"v":4}'
 
+    async def test_a_mixed_bulk_starts_in_order(self, store: JobStore) -> None:
+        once = Unique.once()
+        batch = [
+            job(unique=once, key="a"),
+            job(),
+            job(unique=once, key="b"),
+            job(),
+            job(unique=once, key="c"),
+        ]
+        await store.enqueue(batch)
+        assert await started_ids(store) == [made.id for made in batch]
+
     async def test_a_bulk_over_several_queues_answers_in_order(self, store: JobStore) -> None:
         batch = [job(queue=queue) for queue in ("q", "r", "q", "s", "r")]
         assert [answer.id for answer in await store.enqueue(batch)] == [made.id for made in batch]
