@@ -210,6 +210,8 @@ class Client:
             return last[1]
         batcher = self._batchers.get(loop)
         if batcher is None:
+            for other in [loop for loop in self._batchers if loop.is_closed()]:
+                del self._batchers[other]  # a batcher holds its loop, so it would not go by itself
             batcher = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one)
             self._batchers[loop] = batcher
         self._last = (loop, batcher)

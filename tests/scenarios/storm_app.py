@@ -13,17 +13,19 @@ from onejob import App, Unique
 
 app = App()
 KEYS = 50
+FEWEST = 20
+"""Calls of each thread, however slow the machine is."""
 
 
 @app.task(unique=Unique.in_flight(by="key"))
 async def in_flight(key: int) -> None: ...
 
 
-@app.task(unique=Unique.once(by="key", within=0.5))
+@app.task(unique=Unique.once(by="key", within=0.5, hold=True))
 async def once(key: int) -> None: ...
 
 
-@app.task(unique=Unique.throttle(0.5, by="key"))
+@app.task(unique=Unique.throttle(0.5, by="key", hold=True))
 async def throttle(key: int) -> None: ...
 
 
@@ -70,12 +72,13 @@ def call(policy: str, key: int, value: int) -> object:
 def produce(policy: str, threads: int, seconds: float, seed: int) -> list[list[str]]:
     """Enqueue from many threads at once; every acknowledged (id, outcome)."""
     receipts: list[list[str]] = []
+    app.counts()  # opens the store: the clock starts once everyone can enqueue
     end = time.monotonic() + seconds
 
     def storm(number: int) -> None:
         dice = random.Random(seed * 1000 + number)
-        value = number * 1_000_000
-        while time.monotonic() < end:
+        value = first = number * 1_000_000
+        while time.monotonic() < end or value < first + FEWEST:
             value += 1
             [receipt] = app.enqueue_many([call(policy, dice.randrange(KEYS), value)])
             receipts.append([receipt.id, str(receipt.outcome)])

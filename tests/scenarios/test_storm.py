@@ -68,12 +68,14 @@ async def run_storm(policy: str, storm: Storm, folder: Path) -> None:
     workers = [start(*command, env=env) for _ in range(storm.workers)]
     reports = [folder / f"report-{number}.json" for number in range(storm.processes)]
     try:
+        while len(await app.store.workers()) < storm.workers:
+            await app.store.wait(frozenset(), 0.05)
         wishes = (policy, str(storm.threads), str(storm.seconds))
         producers = [
             start("storm_app.py", *wishes, str(n), str(report), env=env) for n, report in enumerate(reports)
         ]
         for producer in producers:
-            assert producer.wait(storm.seconds + 60) == 0
+            assert producer.wait(storm.seconds + 90) == 0
         await drained(app)
     finally:
         for process in workers:

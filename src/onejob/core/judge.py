@@ -11,7 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from onejob.core.dedup import Rules, Verdict, standing
+from onejob.core.dedup import Plan, Rules, Verdict, standing
 from onejob.core.job import ChainId, JobId, NewJob, State
 from onejob.core.options import MAX_PAYLOAD
 
@@ -69,10 +69,14 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
     """The job has been pruned or deleted; only the key remembers it."""
 
+    def overdue(self, now: int) -> bool:
+        """True if its time to start has passed: it counts as revoked, ended already or not."""
+        return self.expires is not None and self.expires <= now and self.state.queued
+
     def at(self, now: int) -> Holder | None:
         """The holder as it truly stands: expired if its time has passed, None if the key is forgotten."""
         held = self
-        if self.state.queued and self.expires is not None and self.expires <= now:
+        if self.overdue(now):
             held = msgspec.structs.replace(self, state=State.REVOKED)
         if not held.state.ended:
             return held
@@ -109,7 +113,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     A created job gets `due`, `since`, `follows` and `calls`, and takes the key. `change` is for the queued
     holder. `end_holder` revokes a queued holder, `flag_holder` asks a running one to stop, `hurry_holder`
-    makes a full one due at once.
+    makes a full one due at once, `expire_holder` ends one whose time to start has passed.
     """
 
     answer: Answer
@@ -122,6 +126,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     end_holder: bool = False
     flag_holder: bool = False
     hurry_holder: bool = False
+    expire_holder: bool = False
 
 
 def initial_state(due: int, follows: ChainId | None, now: int) -> State:
@@ -134,7 +139,6 @@ def initial_state(due: int, follows: ChainId | None, now: int) -> State:
 def judge(job: NewJob, found: Holder | None, now: int) -> Decision:
     """Decide what becomes of `job`, whose key's record is `found`, at the instant `now`."""
     plan = job.plan
-    holder = None if found is None else found.at(now)
     if plan is None or found is None:
         return _create(job, now)
     if found.id == job.id:
@@ -142,8 +146,12 @@ def judge(job: NewJob, found: Holder | None, now: int) -> Decision:
     for call in found.calls:
         if call.id == job.id:
             return Decision(Answer(call.holder, call.outcome))
-    if holder is None:
-        return _create(job, now, found)
+    holder = found.at(now)
+    decision = _create(job, now, found) if holder is None else _judge(job, plan, holder, now)
+    return msgspec.structs.replace(decision, expire_holder=True) if found.overdue(now) else decision
+
+
+def _judge(job: NewJob, plan: Plan, holder: Holder, now: int) -> Decision:
     column = standing(holder.state, own=holder.id == job.caller)
     verdict = plan.rules.verdict(column, now - holder.since)
     match verdict:

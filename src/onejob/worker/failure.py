@@ -10,7 +10,7 @@ from types import TracebackType
 
 from onejob.logs import printable
 
-__all__ = ["cut", "describe", "first_line"]
+__all__ = ["cut", "describe", "first_line", "headline"]
 
 MAX_TEXT = 8 * 1024
 MAX_MESSAGE = 4 * 1024
@@ -20,9 +20,9 @@ MAX_CAUSES = 3
 
 def describe(error: BaseException) -> str:
     """`Type: message`, where it happened and what caused it; at most 8 KiB, control characters escaped."""
-    lines = [_headline(error), *_frames(error.__traceback__)]
+    lines = [headline(error), *_frames(error.__traceback__)]
     for cause in islice(_causes(error), MAX_CAUSES):
-        lines += [f"caused by {_headline(cause)}", *_frames(cause.__traceback__)]
+        lines += [f"caused by {headline(cause)}", *_frames(cause.__traceback__)]
     return cut("\n".join(lines))
 
 
@@ -39,13 +39,14 @@ def cut(text: str) -> str:
     return data[: MAX_TEXT - 3].decode(errors="ignore") + "…"
 
 
-def _headline(error: BaseException) -> str:
+def headline(error: BaseException) -> str:
+    """`Type: message`, printable, whatever its `__str__` does."""
     name = type(error).__qualname__
     try:
         message = str(error)[:MAX_MESSAGE]
     except BaseException as broken:  # whatever __str__ raises, the attempt ends with a text
         message = f"<no message: its __str__ raised {type(broken).__qualname__}>"
-    return printable(f"{name}: {message}" if message else name)
+    return cut(printable(f"{name}: {message}" if message else name))
 
 
 def _frames(where: TracebackType | None) -> list[str]:

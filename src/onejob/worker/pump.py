@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from onejob.core.errors import StoreBusy, StoreClosed, StoreFull
+from onejob.core.errors import OnejobError, StoreClosed
 from onejob.core.job import WorkerId
-from onejob.core.lifecycle import Move, Outcome, Returned, Settlement, after_attempt
+from onejob.core.lifecycle import Move, Outcome, Raised, Returned, Settlement, after_attempt
 from onejob.store import Claims, Settled, SettleReply, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
@@ -23,6 +23,8 @@ from onejob.worker.setup import Settings, log
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 EVERYTHING = 1_000_000
+UNFIT = (TypeError, ValueError, OverflowError)
+"""Errors of a value that no store can take; anything else is trouble with the store, which may pass."""
 
 
 class Pump:
@@ -54,6 +56,8 @@ class Pump:
         self._owed: list[Settlement] = []
         self._at_once = EVERYTHING
         self._refused = 0
+        self._settle_alone = False
+        """The last exchange failed: what is owed must not depend on what a claim meets."""
         self._waiter: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
@@ -112,7 +116,8 @@ class Pump:
     async def _exchange(self, free: int) -> None:
         """One commit: settle what is owed, claim into the free slots; then start what came."""
         done = self._owed[: self._at_once]
-        ask = self._settings.ask(self._worker, free) if free > 0 else None
+        alone, self._settle_alone = self._settle_alone and bool(done), False
+        ask = self._settings.ask(self._worker, free) if free > 0 and not alone else None
         if ask is not None:
             self._hungry = False  # before the call: a hint that comes during it is for the next one
         self.calls_begun += 1
@@ -121,7 +126,7 @@ class Pump:
         except StoreClosed:
             raise
         except Exception as error:
-            await self._pause_after(error, done)
+            await self._pause_after(error, done, claiming=ask is not None)
         else:
             self._refused = 0
             del self._owed[: len(done)]
@@ -130,6 +135,7 @@ class Pump:
             self._acknowledge(done, reply)
             if ask is not None:
                 self._take(reply.claims, ask.limit)
+            self._hungry = self._hungry or alone
         finally:
             # Only now: the heartbeat takes a lease unknown to the roster after this for an orphan.
             self.calls_ended += 1
@@ -149,7 +155,12 @@ class Pump:
         self._loop.call_soon(self._end_unstarted, attempts)
 
     async def _attend(self, attempt: Attempt) -> None:
-        self._end(attempt, await self._runner.run(attempt))
+        try:
+            outcome = await self._runner.run(attempt)
+        except Exception as error:  # a fault of ours must not keep the job running for ever
+            log.exception("the runner itself failed with job %s", attempt.claimed.id)
+            outcome = Raised(describe(error), attempts=1, retry_in=0, final=True)
+        self._end(attempt, outcome)
 
     def _end_unstarted(self, attempts: Sequence[Attempt]) -> None:
         """End what was cancelled before its first step: it never ran, and cannot say so itself."""
@@ -213,9 +224,10 @@ class Pump:
             if hinted:
                 self._look()
 
-    async def _pause_after(self, error: Exception, done: Sequence[Settlement]) -> None:
-        """Keep what the store did not take, and try again a little later."""
-        if not isinstance(error, (StoreBusy, StoreFull)):
+    async def _pause_after(self, error: Exception, done: Sequence[Settlement], *, claiming: bool) -> None:
+        """Keep what the store did not take, and try again a little later, first without a claim."""
+        self._settle_alone = True
+        if not claiming and isinstance(error, UNFIT) and not isinstance(error, OnejobError):
             self._isolate(error, done)
         pause = min(FIRST_PAUSE * 2**self._refused, LONGEST_PAUSE) * random.uniform(0.5, 1.5)
         self._refused = min(self._refused + 1, 10)

@@ -20,7 +20,7 @@ from onejob.core.retry import is_never
 from onejob.current import bind
 from onejob.logs import printable
 from onejob.worker.attempt import Attempt, Interruption
-from onejob.worker.failure import cut, describe, first_line
+from onejob.worker.failure import cut, describe, first_line, headline
 from onejob.worker.setup import WorkerSetup, log
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class Runner:
                     return Snoozed(millis("Snooze(seconds)", seconds, minimum=0))
                 except InvalidOption as invalid:
                     return self._failed(claimed, options, invalid)
-            case Fail(reason=reason):
-                return Raised(cut(printable(f"Fail: {reason}")), options.attempts, 0, final=True)
+            case Fail():
+                return Raised(headline(error), options.attempts, 0, final=True)
             case _:
                 return self._failed(claimed, options, error)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import apsw
+import msgspec
 
 from onejob.core.errors import OnejobError, SchemaMismatch, StoreBusy, StoreFull
 from onejob.stores.sqlite.statements import migrations
@@ -153,6 +154,8 @@ def explained(error: Exception, path: str) -> Exception:
             return OnejobError(
                 f"Store {path} is not a sound SQLite database ({error}): restore it, or use another."
             )
+        case UnicodeDecodeError() | msgspec.MsgspecError():
+            return OnejobError(f"Store {path} holds a damaged row ({error}): find and delete or mend it.")
         case _:
             return error
 

@@ -15,8 +15,8 @@ from onejob.core.dedup import Standing
 from onejob.core.job import ChainId, NewJob, State
 from onejob.core.judge import Answer, Call, Decision, Holder, Outcome, initial_state, judge
 from onejob.stores.sqlite.connect import Row, array
-from onejob.stores.sqlite.ending import end_queued
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.ending import EXPIRED, end_queued
+from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes, state_of
 from onejob.stores.sqlite.statements import statements
 
 MAX_NEIGHBOURS = 2_000
@@ -49,7 +49,7 @@ def holder_of(row: Row) -> Holder:
     """Read a row of `find_holders`."""
     return Holder(
         id=ChainId(id_from_bytes(row[0])),
-        state=State(row[1]),
+        state=state_of(row[1]),
         since=row[2],
         completed_until=row[3],
         failed_until=row[4],
@@ -180,9 +180,17 @@ class _Batch:
         """Do to the holder what was decided, and count what it absorbed."""
         session, now, plan = self._session, self._now, job.plan
         assert plan is not None
-        if decision.end_holder or decision.flag_holder or decision.hurry_holder or decision.change:
+        if (
+            decision.end_holder
+            or decision.flag_holder
+            or decision.hurry_holder
+            or decision.expire_holder
+            or decision.change
+        ):
             self.flush()
             self._stale.add(plan.digest)
+        if decision.expire_holder:
+            end_queued(session, holder, EXPIRED, now)
         if decision.end_holder:
             end_queued(session, holder, f"superseded by job {job.id}", now)
         if decision.flag_holder:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from onejob.core.errors import StoreClosed
+from onejob.core.errors import OnejobError, StoreClosed
 from onejob.stores.sqlite.connect import explained, rollback
 from onejob.stores.sqlite.forking import forks
 from onejob.stores.sqlite.session import Session
@@ -63,6 +63,7 @@ class Executor:
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._on_end: list[Request[None]] = []
         forks.watch(self)
 
     async def run(self, operation: Operation[T], *, takeover: bool = False) -> T:
@@ -85,17 +86,25 @@ class Executor:
                 self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
                 self._thread.start()
 
-    def close(self) -> None:
-        """Let what has gathered be done, then close the connection. Blocks until that is so."""
+    async def close(self) -> None:
+        """Let what has gathered be done, then close the connection, without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
         with self._start_lock:
             self._closed = True
-            thread = self._thread
-        if thread is not None:
+            running = self._thread is not None and self._thread.is_alive()
+            self._on_end.append(Request(_nothing, loop, ended))
+        if running:
             self._queue.put(None)
-            thread.join()
+            await ended
 
     def drop(self) -> None:
         """Close the connection before a fork; the next group opens another."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.connection.close()
+
+    def _flush_and_close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -105,15 +114,28 @@ class Executor:
             while (group := self._gather(self._session)) is not None:
                 with self.lock:
                     try:
-                        session = self._session = self._session or self._make_session()
+                        session = self._current_session()
                     except BaseException as error:  # every waiting caller must hear of it
                         self._fail(group, error)
                         continue
                     self._serve_group(session, group)
         finally:
             with self.lock:
-                self.drop()
+                self._flush_and_close()
             self._refuse_the_rest()
+            deliver(self._on_end)
+
+    def _current_session(self) -> Session:
+        """The open session; a new one at first, after a fork, and once the file is another one."""
+        if self._session is not None and self._session.is_stale():
+            self.drop()
+            raise OnejobError(
+                f"Store {self.path} has been removed or replaced while it was open: what was acknowledged is in "
+                "the old file. The next call opens what is there now."
+            )
+        if self._session is None:
+            self._session = self._make_session()
+        return self._session
 
     def _gather(self, session: Session | None) -> list[Request[Any]] | None:
         """The next group: one request at least, a takeover alone; None when it is time to end."""
@@ -218,3 +240,7 @@ def _resolve(requests: list[Request[Any]]) -> None:
             request.future.set_exception(request.error)
         else:
             request.future.set_result(request.result)
+
+
+def _nothing(_: Session) -> None:
+    return None

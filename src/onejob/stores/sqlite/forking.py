@@ -55,10 +55,13 @@ class Forks:
 
     def _before(self) -> None:
         for holder in list(self._holders):
-            if holder.lock.acquire(timeout=PATIENCE):
-                self._locked.append(holder)
+            if not holder.lock.acquire(timeout=PATIENCE):
+                self._in_use.add(holder.path)
+                continue
+            self._locked.append(holder)
+            try:
                 holder.drop()
-            else:
+            except Exception:  # whatever it was, that connection may still be open: the child must know
                 self._in_use.add(holder.path)
 
     def _in_parent(self) -> None:

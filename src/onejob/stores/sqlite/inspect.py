@@ -8,7 +8,7 @@ from onejob.core.job import ChainId, Job, JobId, State, WorkerId
 from onejob.store import JobFilter, Key, Page, WorkerView
 from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.enqueue import find_holder
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes, state_of
 from onejob.stores.sqlite.statements import statements
 
 
@@ -107,7 +107,7 @@ def _job(row: Row) -> Job:
         id=id,
         queue=row[1],
         task=row[2],
-        state=State(row[3]),
+        state=state_of(row[3]),
         payload=row[4],
         priority=row[5],
         accepted=row[6],

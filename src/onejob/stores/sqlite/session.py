@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable, Iterable
 
-from onejob.core.job import JobId
+import apsw
+
+from onejob.core.errors import OnejobError, shown
+from onejob.core.job import JobId, State
 from onejob.stores.sqlite.connect import Bindings, Connection, Row
 from onejob.stores.sqlite.statements import statements
 
+logger = logging.getLogger("onejob")
 FLUSH_EVERY = 1.0
+LOOK_EVERY = 1.0
 
 
 def system_clock() -> int:
@@ -28,11 +35,25 @@ def id_from_bytes(raw: bytes) -> JobId:
     return JobId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
 
 
+def state_of(word: object) -> State:
+    """Read a state's word; anything else is a damaged row, or one that a newer onejob wrote."""
+    try:
+        return State(word)
+    except ValueError:
+        raise OnejobError(
+            f"The store holds a job in state {shown(word)}, which this onejob does not know: "
+            "upgrade onejob here, or look at the row."
+        ) from None
+
+
 class Session:
     """What an operation works with. Lives in one thread."""
 
-    def __init__(self, connection: Connection, clock: Callable[[], int]) -> None:
+    def __init__(self, connection: Connection, clock: Callable[[], int], path: str) -> None:
         self.connection = connection
+        self._path = path
+        self._inode = _inode(path)
+        self._looked = time.monotonic()
         cursor = connection.cursor()  # one for all: every operation reads its rows to the end
         self.execute = cursor.execute
         self.executemany = cursor.executemany
@@ -43,6 +64,14 @@ class Session:
         self._absorbed: dict[tuple[bytes, bytes], list[int]] = {}
         self._flushed = time.monotonic()
         self._flushing = False
+
+    def is_stale(self) -> bool:
+        """True once the file behind the connection is no longer the one at its path; looks once a second."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY:
+            return False
+        self._looked = now
+        return _inode(self._path) != self._inode
 
     def now(self, given: int | None = None) -> int:
         """The instant at which an operation happens."""
@@ -116,5 +145,14 @@ class Session:
                 self.execute("begin immediate")
                 self.flush_absorbed(always=True)
                 self.execute("commit")
+        except apsw.Error as error:
+            logger.warning("counts of absorbed duplicates could not be stored: %s", error)
         finally:
             self.connection.close()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino  # noqa: PTH116 - on the way of every call
+    except OSError:
+        return None

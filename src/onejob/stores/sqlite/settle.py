@@ -156,11 +156,13 @@ def _order(row: Row) -> tuple[int, int, int]:
 
 
 def _claimed(row: Row, queue: str, token: bytes) -> Claimed:
+    """Read a row; text is decoded leniently, because one damaged row must not stop a queue."""
     id = id_from_bytes(row[0])
+    key: bytes | None = row[11]
     return Claimed(
         Lease(id, token),
         queue,
-        row[1],
+        row[1].decode("utf-8", "replace"),
         row[2],
         row[3],
         row[4],
@@ -172,5 +174,5 @@ def _claimed(row: Row, queue: str, token: bytes) -> Claimed:
         row[10],
         ChainId(id),
         0,
-        row[11],
+        None if key is None else key.decode("utf-8", "replace"),
     )

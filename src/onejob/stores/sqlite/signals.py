@@ -20,6 +20,7 @@ from pathlib import Path
 
 import apsw
 
+from onejob.core.errors import OnejobError
 from onejob.stores.sqlite.connect import Connection
 from onejob.stores.sqlite.forking import forks
 
@@ -184,8 +185,9 @@ class Listener:
                     try:
                         self._connection = self._connection or self._connect()
                         now = self._connection.pragma("data_version")
-                    except apsw.Error:
-                        continue  # locked for a moment: the next look will tell
+                    except (apsw.Error, OnejobError):
+                        self._stopping.wait(POLL_WITH_SOCKET)
+                        continue  # locked for a while: the next look will tell
                 if fresh:
                     version = None  # of another connection: not to be compared
                 if now != version and version is not None:
@@ -199,6 +201,7 @@ class Listener:
             if self.address is not None:
                 with suppress(OSError):
                     Path(self.address).unlink()
+                    Path(self.address).parent.rmdir()  # stays unless it is empty
 
     def _receive(self) -> set[str]:
         if self._socket is None:
@@ -223,6 +226,10 @@ def _bind(folder: Path) -> socket.socket | None:
     """A socket of our own in the folder, or None where there is no such thing or the folder is not ours."""
     if not hasattr(socket, "AF_UNIX"):
         return None
+    return _try_to_bind(folder) or _try_to_bind(folder)  # the last one out may just have removed the folder
+
+
+def _try_to_bind(folder: Path) -> socket.socket | None:
     try:
         for place in (folder.parent, folder):
             place.mkdir(mode=0o700, parents=place is not folder, exist_ok=True)

@@ -74,8 +74,8 @@ class SqliteStore:
     async def close(self) -> None:
         """End the threads and close the connections."""
         self._signals.close()
-        self._reader.close()
-        self._writer.close()
+        await self._reader.close()
+        await self._writer.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -191,13 +191,13 @@ class SqliteStore:
         read_all()
         connection = self._connect()
         migrate(connection, self.path)
-        return Session(connection, self._clock)
+        return Session(connection, self._clock, self.path)
 
     def _open_reader(self) -> Session:
         connection = self._connect()
         migrate(connection, self.path)
         connection.pragma("query_only", True)
-        return Session(connection, self._clock)
+        return Session(connection, self._clock, self.path)
 
 
 def _remove(folder: Path, owner: int) -> None:

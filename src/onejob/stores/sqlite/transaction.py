@@ -15,7 +15,7 @@ from typing import Any
 from onejob.core.errors import OnejobError, TransactionTimeout
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
-from onejob.stores.sqlite.connect import rollback
+from onejob.stores.sqlite.connect import explained, rollback
 from onejob.stores.sqlite.enqueue import enqueue
 from onejob.stores.sqlite.executor import Executor, Operation, Request, deliver
 from onejob.stores.sqlite.session import Session
@@ -29,6 +29,7 @@ class SqliteTransaction:
         self._timeout = timeout
         self._commands: queue.SimpleQueue[Request[Any]] = queue.SimpleQueue()
         self._over: OnejobError | None = None
+        self._committed = False
         self._finished: asyncio.Task[bool] | None = None
 
     async def __aenter__(self) -> SqliteTransaction:
@@ -38,7 +39,12 @@ class SqliteTransaction:
         self._finished = loop.create_task(
             self._executor.run(lambda session: self._hold(session, begun), takeover=True)
         )
-        await asyncio.wait({started, self._finished}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({started, self._finished}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            # Whoever waited is gone: the writer must not be held for a block that will never run.
+            self._commands.put(Request(_roll_back, loop, loop.create_future()))
+            raise
         if not started.done():
             await self._finished
         return self
@@ -53,8 +59,8 @@ class SqliteTransaction:
             pass  # raised below, unless the block has an error of its own
         finally:
             await finished
-        if kind is None and isinstance(self._over, TransactionTimeout):
-            raise self._over
+        if kind is None and not self._committed:
+            raise self._over or OnejobError("The transaction was not committed.")
 
     async def execute(
         self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
@@ -89,14 +95,26 @@ class SqliteTransaction:
             try:
                 command.result = command.operation(session)
             except Exception as error:
-                command.error = error
-            if not session.connection.in_transaction:
-                self._over = OnejobError("This transaction has ended: open a new one with app.transaction().")
-                if command.error is not None or command.operation is _roll_back:
-                    session.forget_uncommitted()
+                command.error = explained(error, self._executor.path)
+            ending = command.operation in (_commit, _roll_back)
+            if ending or not session.connection.in_transaction:
+                self._end(session, command)
                 deliver([command])
                 return True
             deliver([command])
+
+    def _end(self, session: Session, command: Request[Any]) -> None:
+        """The transaction is over: by our own command, or because a statement ended it."""
+        self._committed = command.operation is _commit and command.error is None
+        if self._committed:
+            self._over = OnejobError("This transaction has ended: open a new one with app.transaction().")
+            return
+        rollback(session.connection)
+        session.forget_uncommitted()
+        self._over = OnejobError(
+            "This transaction was rolled back, and nothing of it is stored: one of its statements ended it "
+            "(rollback, commit, or a conflict that rolls back). Leave that to the block."
+        )
 
     def _next(self, deadline: float) -> Request[Any] | None:
         try:

@@ -26,13 +26,13 @@ update onejob_job
 set state = 'running', attempt = attempt + 1, lease = :lease, worker = :worker, started = :now
 where seq in (
     select seq from onejob_job
-    where state = 'waiting' and queue = :queue
+    where state = 'waiting' and queue = :queue and (expires is null or expires > :now)
     order by priority desc, due, seq
     limit :limit
 )
 returning
-    id, task, payload, options, attempt, failures, crashes, max_crashes, misses, accepted, due, key,
-    priority, seq;
+    id, cast(task as blob), payload, options, attempt, failures, crashes, max_crashes, misses, accepted, due,
+    cast(key as blob), priority, seq;
 
 -- next_due: when the next delayed job of a queue becomes due.
 select min(due) from onejob_job where state = 'delayed' and queue = :queue;
