@@ -30,7 +30,7 @@ def fill(url: str, path: Path, filling: Filling, count: int) -> None:
     if filling is Filling.KEYS:
         # Digests are as good as random, but inserted in their order: at random it would take minutes.
         digest = "cast(unhex(printf('%08x', n * 4294967295 / (:count + 1))) || randomblob(12) as blob)"
-        _copy(connection, "onejob_key", {"digest": digest, "holder": "randomblob(16)"}, count)
+        _copy(connection, "onejob_key", {"digest": digest, "holder": "randomblob(16)", "number": None}, count)
     else:
         # Ids grow, as those of jobs do, but are older than any that is made now.
         identity = "cast(x'01000000' || unhex(printf('%08x', n)) || randomblob(8) as blob)"
