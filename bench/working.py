@@ -16,12 +16,11 @@ from pathlib import Path
 from bench import machine
 from bench.jobs import arguments, define
 from bench.producing import CHUNK
-from onejob import App
-from onejob.core.job import State
+from onejob import App, State
 
 PATIENCE = 60.0
 SETTLING_DOWN = 2.0
-_UNSETTLED = frozenset({State.WAITING, State.RUNNING})
+_UNSETTLED = "state:waiting,running"
 
 
 def drain(url: str, count: int, concurrency: int) -> float:
@@ -35,7 +34,7 @@ def drain(url: str, count: int, concurrency: int) -> float:
         os.sync()
         with worker(url, concurrency):
             # The newest job is settled last, so that looking is cheap.
-            until(lambda: not jobs.app.jobs(states=_UNSETTLED, limit=1).jobs, "the queue to be drained")
+            until(lambda: not jobs.app.jobs(_UNSETTLED, limit=1).jobs, "the queue to be drained")
         return count / (_span(jobs.app, count) / 1000)
 
 

@@ -1,73 +1,23 @@
 """onejob: a durable job queue in which any notion of a duplicate job is one line of policy."""
 
-from onejob.app import App
-from onejob.core.dedup import APP_WINDOW, Unique, Verdict
-from onejob.core.errors import (
-    ArgumentsInvalid,
-    DuplicateJob,
-    Fail,
-    InvalidOption,
-    JobFailed,
-    JobRevoked,
-    KeyBusy,
-    LeaseLost,
-    OnejobError,
-    PayloadMismatch,
-    PayloadTooLarge,
-    ResultGone,
-    ResultTimeout,
-    SchemaMismatch,
-    Snooze,
-    StoreBusy,
-    StoreClosed,
-    StoreFull,
-    TransactionTimeout,
-    Undecodable,
-    UnknownTask,
-    WrongCall,
-)
-from onejob.core.job import State
-from onejob.core.judge import Outcome
-from onejob.core.retry import Exponential, Fixed, Retry
-from onejob.current import current_job
-from onejob.explain import Explanation
-from onejob.receipt import Receipt
-from onejob.settings import Retention
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "APP_WINDOW",
-    "App",
-    "ArgumentsInvalid",
-    "DuplicateJob",
-    "Explanation",
-    "Exponential",
-    "Fail",
-    "Fixed",
-    "InvalidOption",
-    "JobFailed",
-    "JobRevoked",
-    "KeyBusy",
-    "LeaseLost",
-    "OnejobError",
-    "Outcome",
-    "PayloadMismatch",
-    "PayloadTooLarge",
-    "Receipt",
-    "ResultGone",
-    "ResultTimeout",
-    "Retention",
-    "Retry",
-    "SchemaMismatch",
-    "Snooze",
-    "State",
-    "StoreBusy",
-    "StoreClosed",
-    "StoreFull",
-    "TransactionTimeout",
-    "Undecodable",
-    "Unique",
-    "UnknownTask",
-    "Verdict",
-    "WrongCall",
-    "current_job",
-]
+if TYPE_CHECKING:
+    from onejob.public import *  # noqa: F403 - the names are stated there, and only there
+else:
+    import importlib
+    import importlib.util
+
+    # Late, because `onejob --help` comes through this package too, and has no need of any of it.
+
+    def __getattr__(name: str) -> Any:
+        # `from onejob import store` asks here first; a module must not wait for those that import it.
+        if importlib.util.find_spec(f"{__name__}.{name}") is None:
+            public = importlib.import_module("onejob.public")
+            if name == "__all__" or name in public.__all__:
+                globals()[name] = found = getattr(public, name)
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *importlib.import_module("onejob.public").__all__]

@@ -6,31 +6,33 @@ Sync methods run their async twins (named with an `a`) on the client's private l
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
-from onejob import operations
+from onejob import bulk, operations
 from onejob.client import Client
 from onejob.core.dedup import Unique
 from onejob.core.errors import InvalidOption, UnknownTask, shown
+from onejob.core.filter import JobFilter, as_filter
 from onejob.core.job import Job, JobId, State
 from onejob.core.options import Seconds, check_name
 from onejob.explain import Explanation
+from onejob.hooks import AfterEnqueue, BeforeEnqueue, Hooks, Lifespan, OnEnd, OnStart
 from onejob.keys import near
 from onejob.plans import Call, CallOptions, TaskSettings, changed, checked_policy, milliseconds
+from onejob.queues import Compression, Queue, Queues
 from onejob.receipt import Receipt
 from onejob.settings import (
     Retention,
     Strategy,
-    Wanted,
     WorkerOptions,
     checked_url,
     checked_window,
-    job_filter,
 )
-from onejob.store import Amended, Amendment, JobStore, Page
-from onejob.tasks import AsyncTask, SyncTask, Task, task_name
+from onejob.store import Amended, Amendment, DeadErrors, JobStore, Page
+from onejob.tasks import AsyncTask, SyncTask, Task, is_redefinition, task_name
 from onejob.transactions import AppTransaction
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=Strategy)
+Before = TypeVar("Before", bound=BeforeEnqueue)
+After = TypeVar("After", bound=AfterEnqueue)
+Start = TypeVar("Start", bound=OnStart)
+End = TypeVar("End", bound=OnEnd)
+Life = TypeVar("Life", bound=Lifespan)
 
 
 class TaskDecorator(Protocol):
@@ -59,8 +66,9 @@ class App:
 
     `url` is `$ONEJOB_URL` unless given, else a file in the current directory. `unique` is the policy of every
     task that sets none (`unique=None` on a task turns it off); `window` (default `$ONEJOB_WINDOW`) is what
-    `within=onejob.APP_WINDOW` stands for; `queue` is where tasks wait that name no queue. `clock` returns
-    milliseconds and is for tests.
+    `within=onejob.APP_WINDOW` stands for; `queue` is where tasks wait that name no queue. `queues` has settings
+    per queue, `compression` and `dead_letter` are those of queues that say nothing of their own; see `Queue`.
+    `clock` returns milliseconds and is for tests.
     """
 
     def __init__(
@@ -70,6 +78,9 @@ class App:
         queue: str = CallOptions().queue,
         unique: Unique | None = None,
         window: Seconds | None = None,
+        queues: Mapping[str, Queue] | None = None,
+        compression: Compression | None = None,
+        dead_letter: str | None = None,
         retention: Retention | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
@@ -77,6 +88,7 @@ class App:
         self._clock = clock
         self._defaults = CallOptions(queue=check_name("Queue", queue), unique=checked_policy(unique))
         self._window = checked_window(window)
+        self.queues = Queues(queues, compression=compression, dead_letter=dead_letter)
         self.retention = retention or Retention()
         self.client = Client(self._make_store, clock=clock or milliseconds)
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -112,7 +124,13 @@ class App:
     def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
     def task(
-        self, /, *, name: str | None = None, cancel_on_abort: bool = False, **settings: Unpack[TaskSettings]
+        self,
+        /,
+        *,
+        name: str | None = None,
+        cancel_on_abort: bool = False,
+        process: bool = False,
+        **settings: Unpack[TaskSettings],
     ) -> TaskDecorator: ...
     def task(
         self,
@@ -121,17 +139,20 @@ class App:
         *,
         name: str | None = None,
         cancel_on_abort: bool = False,
+        process: bool = False,
         **settings: Unpack[TaskSettings],
     ) -> Any:
         """Register a function as a task; use it as `@app.task` or `@app.task(queue=…, unique=…, …)`.
 
-        Its name is `module.function` unless given; a script's module is its file's name. `cancel_on_abort`
-        cancels the coroutine of a revoked job instead of only telling it.
+        Its name is `module.function` unless given; a script's module is its file's name. A shell or a notebook
+        may define it again, and the newest counts. `cancel_on_abort` cancels the coroutine of a revoked job
+        instead of only telling it, or kills its process. `process=True` runs a plain function in a process of its
+        own, for work that computes: beside the others on another core, and killed if it must be.
         """
         options = changed(self._defaults, settings, of_task=True)
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
-            return self._register(function, task_name(function, name), options, cancel_on_abort)
+            return self._register(function, task_name(function, name), options, cancel_on_abort, process)
 
         return register if function is None else register(function)
 
@@ -155,6 +176,40 @@ class App:
             return strategy
 
         return register
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks registered so far."""
+        return self.client.hooks
+
+    def before_enqueue(self, hook: Before) -> Before:
+        """Register a function of the call, made before anything is stored; what it raises refuses the call."""
+        self.hooks.add_before_enqueue(hook)
+        return hook
+
+    def after_enqueue(self, hook: After) -> After:
+        """Register a function of the receipt of each call; what goes wrong in it is logged."""
+        self.hooks.add_after_enqueue(hook)
+        return hook
+
+    def on_start(self, hook: Start) -> Start:
+        """Register a function of the job, called in the worker before each attempt."""
+        self.hooks.add_on_start(hook)
+        return hook
+
+    def on_end(self, hook: End) -> End:
+        """Register a function of the job and of how the attempt ended, called once the store has recorded it."""
+        self.hooks.add_on_end(hook)
+        return hook
+
+    def lifespan(self, function: Life) -> Life:
+        """Register an async generator function that opens, yields and closes what handlers share.
+
+        Each worker enters it before its first job and leaves it after its last; `current_job().lifespan` is what
+        it yields.
+        """
+        self.hooks.set_lifespan(function)
+        return function
 
     def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
         """Enqueue calls made with `task.job(…)`: one receipt each, in order, as if enqueued one by one.
@@ -180,7 +235,15 @@ class App:
         """A worker for this app's tasks: `async with app.worker(…):`, or `await app.worker(…).run()`."""
         from onejob.worker import Worker, WorkerSetup
 
-        setup = WorkerSetup(self.store, self.tasks, self.backoffs, self.retention.stored())
+        setup = WorkerSetup(
+            self.store,
+            self.tasks,
+            self.backoffs,
+            self.retention.stored(),
+            self.queues.compresses,
+            self.hooks,
+            self.url,
+        )
         return Worker(setup, **options)
 
     def explain(self, subject: str | Receipt[Any]) -> Explanation:
@@ -247,15 +310,71 @@ class App:
         """As `job`, in async code."""
         return await self.store.job(operations.job_id(job))
 
-    def jobs(self, *, limit: int = 100, cursor: str | None = None, **wanted: Unpack[Wanted]) -> Page:
-        """Jobs by `queue`, `task`, `states` or `key`, newest first; `cursor` is the page before's."""
-        return self.client.call(
-            self.ajobs(limit=limit, cursor=cursor, **wanted), instead="await app.ajobs(…)"
-        )
+    def jobs(self, filter: str | JobFilter = "", *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Jobs that a filter matches (`"state:failed task:sync"`), newest first; `cursor` is the page before's."""
+        return self.client.call(self.ajobs(filter, limit=limit, cursor=cursor), instead="await app.ajobs(…)")
 
-    async def ajobs(self, *, limit: int = 100, cursor: str | None = None, **wanted: Unpack[Wanted]) -> Page:
+    async def ajobs(
+        self, filter: str | JobFilter = "", *, limit: int = 100, cursor: str | None = None
+    ) -> Page:
         """As `jobs`, in async code."""
-        return await self.store.jobs(job_filter(wanted), limit, cursor)
+        return await bulk.page(self.store, filter, limit, cursor)
+
+    def count(self, filter: str | JobFilter = "") -> int:
+        """How many jobs a filter matches."""
+        return self.client.call(self.acount(filter), instead="await app.acount(…)")
+
+    async def acount(self, filter: str | JobFilter = "") -> int:
+        """As `count`, in async code."""
+        return await self.store.count(as_filter(filter))
+
+    def retry_many(self, filter: str | JobFilter, *, force: bool = False) -> Counter[Amended]:
+        """Revive the jobs that a filter matches; returns how many were `retried`, `kept` and so on.
+
+        Failed ones, unless the filter says `state:revoked`. Not one transaction: batch after batch.
+        """
+        return self.client.call(self.aretry_many(filter, force=force), instead="await app.aretry_many(…)")
+
+    async def aretry_many(self, filter: str | JobFilter, *, force: bool = False) -> Counter[Amended]:
+        """As `retry_many`, in async code."""
+        amendment = Amendment.RETRY_WITHOUT_KEY if force else Amendment.RETRY
+        return await bulk.amend_many(self.store, filter, amendment)
+
+    def delete_many(self, filter: str | JobFilter) -> Counter[Amended]:
+        """Remove the jobs that a filter matches, batch after batch; those that run stay."""
+        return self.client.call(self.adelete_many(filter), instead="await app.adelete_many(…)")
+
+    async def adelete_many(self, filter: str | JobFilter) -> Counter[Amended]:
+        """As `delete_many`, in async code."""
+        return await bulk.amend_many(self.store, filter, Amendment.DELETE)
+
+    def revoke_many(self, filter: str | JobFilter) -> Counter[Amended]:
+        """Stop the jobs that a filter matches, batch after batch; those that have ended stay as they are."""
+        return self.client.call(self.arevoke_many(filter), instead="await app.arevoke_many(…)")
+
+    async def arevoke_many(self, filter: str | JobFilter) -> Counter[Amended]:
+        """As `revoke_many`, in async code."""
+        return await bulk.amend_many(self.store, filter, Amendment.REVOKE)
+
+    def dead(self, queue: str | None = None, start: int = 0, stop: int = 50) -> list[Job]:
+        """The dead letters of a queue (None: of all), newest first, from `start` up to but without `stop`.
+
+        The queue is the one in which the jobs failed. Each is a job of its own that waits in the dead-letter
+        queue; `origin` names the one that failed. `retry` and `delete` take either id.
+        """
+        return self.client.call(self.adead(queue, start, stop), instead="await app.adead(…)")
+
+    async def adead(self, queue: str | None = None, start: int = 0, stop: int = 50) -> list[Job]:
+        """As `dead`, in async code."""
+        return await operations.dead(self.store, queue, start, stop)
+
+    def dead_errors(self, queue: str | None = None, *, limit: int = 100) -> list[DeadErrors]:
+        """What the dead letters of a queue (None: of all) died of, the commonest error first."""
+        return self.client.call(self.adead_errors(queue, limit=limit), instead="await app.adead_errors(…)")
+
+    async def adead_errors(self, queue: str | None = None, *, limit: int = 100) -> list[DeadErrors]:
+        """As `dead_errors`, in async code."""
+        return await operations.dead_errors(self.store, queue, limit)
 
     def counts(self) -> dict[str, dict[State, int]]:
         """How many jobs there are, by queue and state."""
@@ -297,10 +416,16 @@ class App:
         return open_store(self._url, clock=self._clock)
 
     def _register(
-        self, function: Callable[..., Any], name: str, options: CallOptions, cancel_on_abort: bool
+        self,
+        function: Callable[..., Any],
+        name: str,
+        options: CallOptions,
+        cancel_on_abort: bool,
+        process: bool,
     ) -> Task[..., Any]:
-        if name in self._tasks:
-            other = self._tasks[name].function
+        taken = self._tasks.get(name)
+        if taken is not None and not is_redefinition(function, taken.function):
+            other = taken.function
             raise InvalidOption(
                 f"Task name {name!r} is taken by {other.__module__}.{other.__qualname__}: give one of them "
                 "another with @app.task(name=…)."
@@ -312,8 +437,10 @@ class App:
             name=name,
             options=options,
             cancel_on_abort=cancel_on_abort,
+            process=process,
             outlet=self.client,
             app_window=self._window,
+            queues=self.queues,
         )
         self._tasks[name] = task
         return task

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -33,13 +33,14 @@ from onejob.core.judge import Answer, Outcome
 from onejob.core.options import MAX_BULK
 from onejob.current import running_job
 from onejob.explain import Explanation
+from onejob.hooks import Hooks
 from onejob.ids import new_id, new_ids
 from onejob.logs import event, logger
 from onejob.operations import explain_one_call, release_one_call
 from onejob.plans import Call
 from onejob.receipt import Receipt, in_words, refusal
 from onejob.results import await_result
-from onejob.store import JobStore
+from onejob.store import JobStore, Transaction
 from onejob.transactions import open_transaction
 
 R = TypeVar("R")
@@ -53,6 +54,7 @@ class Client:
         self._make_store = make_store
         self._clock = clock
         self._closed = False
+        self.hooks = Hooks()
         self._start_afresh()
         _clients.add(self)
 
@@ -81,28 +83,42 @@ class Client:
     def enqueue(self, call: Call[R]) -> Receipt[R]:
         """Enqueue one call, from a thread without an event loop."""
         refuse_in_loop("await {}.aenqueue(…)", call.planner.task)
-        job = self._new_job(call)
-        if open_transaction(self._store) is not None:
-            return self._receipt(call, self.background.call(self._ask(job)))
-        answered: concurrent.futures.Future[Answer] = concurrent.futures.Future()
-        try:
-            self.background.loop.call_soon_threadsafe(self._put, job, answered)
-        except RuntimeError:
-            raise closed() from None
-        return self._receipt(call, outcome(answered))
+        if not self.hooks.watch_enqueue:
+            return self._receipt(call, self._ask_from_thread(self._new_job(call)))
+        self.hooks.ask_in_thread((call,), self.background)
+        answer = self._ask_from_thread(self._new_job(call))
+        self.hooks.tell_in_thread((Receipt(answer, call, self),), self.background)
+        return self._receipt(call, answer)
 
     async def aenqueue(self, call: Call[R]) -> Receipt[R]:
         """Enqueue one call; whatever is enqueued at the same time shares its round trip."""
-        return self._receipt(call, await self._ask(self._new_job(call)))
+        if not self.hooks.watch_enqueue:
+            return self._receipt(call, await self._ask(self._new_job(call)))
+        await self.hooks.ask((call,))
+        answer = await self._ask(self._new_job(call))
+        await self.hooks.tell((Receipt(answer, call, self),))
+        return self._receipt(call, answer)
 
     def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
         """Enqueue any number of calls, in order, from a thread without an event loop."""
         refuse_in_loop("await app.aenqueue_many(…)")
-        return self.background.call(self._enqueue_all(_checked(calls)))
+        checked, hooks = _checked(calls), self.hooks
+        if hooks.watch_enqueue:
+            hooks.ask_in_thread(checked, self.background)
+        receipts = self.background.call(self._enqueue_all(checked))
+        if hooks.watch_enqueue:
+            hooks.tell_in_thread(receipts, self.background)
+        return receipts
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
         """Enqueue any number of calls, in order."""
-        return await self._enqueue_all(_checked(calls))
+        checked, hooks = _checked(calls), self.hooks
+        if hooks.watch_enqueue:
+            await hooks.ask(checked)
+        receipts = await self._enqueue_all(checked)
+        if hooks.watch_enqueue:
+            await hooks.tell(receipts)
+        return receipts
 
     def result(self, receipt: Receipt[R], timeout: float | None) -> R:
         """See `Receipt.result`."""
@@ -191,11 +207,20 @@ class Client:
     def _new_job(self, call: Call[Any]) -> NewJob:
         return call.planner.new_job(call, new_id(), _caller(), self._clock)
 
-    async def _ask(self, job: NewJob) -> Answer:
+    def _ask(self, job: NewJob) -> Awaitable[Answer]:
+        transaction = open_transaction(self._store)
+        return self._batcher().put(job) if transaction is None else _enqueue_in(transaction, job)
+
+    def _ask_from_thread(self, job: NewJob) -> Answer:
         transaction = open_transaction(self._store)
         if transaction is not None:
-            return (await transaction.enqueue([job]))[0]
-        return await self._batcher().put(job)
+            return self.background.call(_enqueue_in(transaction, job))
+        answered: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+        try:
+            self.background.loop.call_soon_threadsafe(self._put, job, answered)
+        except RuntimeError:
+            raise closed() from None
+        return outcome(answered)
 
     def _put(self, job: NewJob, answered: concurrent.futures.Future[Answer]) -> None:
         try:
@@ -244,6 +269,10 @@ class Client:
         return receipt
 
 
+async def _enqueue_in(transaction: Transaction, job: NewJob) -> Answer:
+    return (await transaction.enqueue([job]))[0]
+
+
 def _checked(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
     listed = list(cast("Iterable[object]", calls))
     for index, call in enumerate(listed):
@@ -269,7 +298,8 @@ def _may_be_one(error: Exception) -> bool:
 
 def _log(receipt: Receipt[Any]) -> None:
     fields = {"job": receipt.id, "task": receipt.task, "queue": receipt.queue, "key": receipt.key}
-    event(logging.INFO, f"{in_words(receipt)}, task {receipt.task}", outcome=str(receipt.outcome), **fields)
+    text = f"{in_words(receipt)}, task {receipt.task}"
+    event(logger, logging.INFO, f"job.{receipt.outcome}", text, outcome=str(receipt.outcome), **fields)
 
 
 def _close_all() -> None:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
+from onejob.core.compression import NotUnpackable, unpacked
 from onejob.core.errors import ArgumentsInvalid, InvalidOption, PayloadTooLarge, Undecodable, shown
 from onejob.core.options import MAX_PAYLOAD
 from onejob.core.payload import (
@@ -48,6 +49,8 @@ _AS_THEY_ARE = (
     memoryview,
 )
 _NOT_ENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+_CONTROL = b"\x1f"
+"""What compressed data starts with; in JSON it never stands as it is."""
 _REMEDY = "Pass a value of that type, or change the parameter's type hint."
 _ANNOTATE = "Annotate the parameter with the type it carries, or pass text, numbers, booleans, lists and dicts with string keys."
 
@@ -115,6 +118,21 @@ class CallCodec:
         """True if that parameter is declared as a list, so that calls can be collected into it."""
         return parameter in self._known().lists
 
+    def from_text(self, parameter: str, text: str) -> Any:
+        """An argument as people type it: JSON if that fits the parameter's hint, else the text itself."""
+        hint = self._known().hints.get(parameter, Any)
+        candidates: list[object] = [text]
+        try:
+            candidates.insert(0, msgspec.json.decode(text))
+        except msgspec.DecodeError:
+            pass  # not JSON: text
+        for candidate in candidates:
+            try:
+                return msgspec.convert(candidate, hint, dec_hook=_from_json)
+            except Exception:  # a type's own constructor or validator may raise anything
+                continue
+        return candidates[0]  # which `bind` will refuse, and say why
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         """Fit arguments to the function's parameters and type hints, or raise `ArgumentsInvalid`."""
         shape = self._shape or self._known()
@@ -168,6 +186,8 @@ class CallCodec:
         """
         if len(payload) > MAX_PAYLOAD:
             raise Undecodable(f"{self._task}: {len(payload)} bytes of payload exceed {MAX_PAYLOAD}")
+        if _CONTROL in payload:
+            payload = self._unpacked(payload)
         if b"\n" not in payload:
             return self._decode_one(payload)
         into = into or self._only_list()
@@ -257,6 +277,12 @@ class CallCodec:
                     pass  # left to its default
         return placed
 
+    def _unpacked(self, payload: bytes) -> bytes:
+        try:
+            return unpacked(payload)
+        except NotUnpackable as error:
+            raise Undecodable(f"{self._task}: {error}") from None
+
     def _decode_one(self, payload: bytes) -> Arguments:
         shape = self._shape or self._known()
         try:
@@ -327,7 +353,7 @@ def decode_result(data: bytes | None, type: Any = Any) -> Any:  # noqa: A002 - w
     if data is None:
         return None
     try:
-        return msgspec.json.decode(data, type=type, dec_hook=_from_json)
+        return msgspec.json.decode(unpacked(data), type=type, dec_hook=_from_json)
     except Exception as error:  # a type's own constructor or validator may raise anything
         raise Undecodable(f"the result is not {declared(type)}: {in_words(str(error))[:300]}") from None
 

@@ -19,7 +19,7 @@ import msgspec
 from onejob.core.errors import InvalidOption, WrongCall, shown
 from onejob.core.job import ChainId, Claimed, JobId
 
-__all__ = ["AbortReason", "Aborted", "CurrentJob", "bind", "current_job", "running_job"]
+__all__ = ["AbortReason", "Aborted", "CurrentJob", "bind", "bind_lifespan", "current_job", "running_job"]
 
 MAX_PROGRESS = 65_536
 
@@ -57,11 +57,11 @@ class Aborted:
         if _loop_runs_here():
             raise WrongCall("aborted.wait() would block the event loop: write `await current_job().aborted`.")
         told = threading.Event()
-        self._when_set(told.set)
+        self.when_set(told.set)
         try:
             return told.wait(timeout)
         finally:
-            self._forget(told.set)
+            self.forget(told.set)
 
     def __await__(self) -> Generator[Any, None, AbortReason]:
         """Wait in a coroutine until the job is asked to stop; gives the reason."""
@@ -85,22 +85,24 @@ class Aborted:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(told.set)
 
-        self._when_set(wake)
+        self.when_set(wake)
         try:
             await told.wait()
         finally:
-            self._forget(wake)
+            self.forget(wake)
         assert self.reason is not None
         return self.reason
 
-    def _when_set(self, wake: Callable[[], object]) -> None:
+    def when_set(self, wake: Callable[[], object]) -> None:
+        """Call this, from whatever thread, once the job is asked to stop, or now if it has been."""
         with self._lock:
             if self.reason is None:
                 self._waiters.append(wake)
                 return
         wake()
 
-    def _forget(self, wake: Callable[[], object]) -> None:
+    def forget(self, wake: Callable[[], object]) -> None:
+        """Do not call this any more."""
         with self._lock:
             if wake in self._waiters:
                 self._waiters.remove(wake)
@@ -168,6 +170,11 @@ class CurrentJob:
         """The same for every attempt of this job, and for no other job: hand it to what must act only once."""
         return self._claimed.lease.id
 
+    @property
+    def lifespan(self) -> Any:
+        """What the app's `@app.lifespan` yielded in this worker; None if it has none, or in another process."""
+        return _lifespan.get()
+
     @cached_property
     def aborted(self) -> Aborted:
         """True once this run has been asked to stop."""
@@ -199,8 +206,13 @@ class CurrentJob:
 _making = threading.Lock()
 _running: ContextVar[CurrentJob | None] = ContextVar("onejob_running_job", default=None)
 
+_lifespan: ContextVar[Any] = ContextVar("onejob_lifespan", default=None)
+
 bind = _running.set
 """Make a job the current one of this context; for the worker and for tests."""
+
+bind_lifespan = _lifespan.set
+"""Make a value what `current_job().lifespan` is in this context; for the worker and for tests."""
 
 
 def current_job() -> CurrentJob:

@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from onejob.core.compression import NotUnpackable, unpacked
 from onejob.core.dedup import FOREVER, Plan, Rules, Verdict, decode_rules
 from onejob.core.identity import fingerprint
 from onejob.core.job import Job, JobId, NewJob, State
@@ -72,6 +73,7 @@ def explain_job(job: Job, key: Key | None, workers: Sequence[WorkerView], now: i
         state=job.state,
         reasons=(
             f"Job {job.id} of task {job.task!r} in queue {job.queue!r}: {_standing(job, workers, now)}",
+            *_grave(job),
         ),
     )
     return _with_key(about, _same_again(job), key, "it was enqueued without a unique key", now)
@@ -82,6 +84,28 @@ def explain_missing(id: str) -> Explanation:
     return Explanation(
         job=JobId(id),
         reasons=(f"Job {id} is not on record: it never was accepted here, or ended and has been pruned.",),
+    )
+
+
+def explain_key(key: Key, now: int) -> Explanation:
+    """Say how a key stands whose holder's job is no longer on record, and with it what its policy was."""
+    holder = key.holder.at(now)
+    sentences = [_held(key.text, None, key, holder, now), *_absorbed(key)]
+    if holder is None:
+        sentences.append("The next such call would be created: the key is free.")
+    return Explanation(
+        task=key.task,
+        queue=key.queue,
+        key=key.text,
+        holder=None if holder is None else JobId(holder.id),
+        holder_state=None if holder is None else holder.state,
+        holder_age=None if holder is None else (now - holder.since) / 1000,
+        remembered_for=None if holder is None else _remembered_for(holder, now),
+        absorbed=key.absorbed,
+        differing=key.differing,
+        next_outcome=Outcome.CREATED if holder is None else None,
+        next_verdict=Verdict.RUN.word if holder is None else None,
+        reasons=tuple(sentences),
     )
 
 
@@ -98,10 +122,26 @@ def _same_again(job: Job) -> NewJob:
     plan: Plan | None = None
     if job.digest is not None and job.plan is not None:
         rules = msgspec.structs.replace(decode_rules(job.plan), forced=False)
-        plan = Plan(job.digest, job.key or "", rules, fingerprint(job.payload), job.items)
+        plan = Plan(job.digest, job.key or "", rules, _fingerprint(job), job.items)
     return NewJob(
         JobId(""), job.queue, job.task, job.payload, plan, priority=job.priority, options=job.options
     )
+
+
+def _grave(job: Job) -> Sequence[str]:
+    if job.origin is None:
+        return ()
+    return (
+        f"It is the dead letter of job {job.origin}, which failed in queue {job.origin_queue!r}: retry either "
+        "of them, and that one runs again.",
+    )
+
+
+def _fingerprint(job: Job) -> bytes:
+    try:
+        return fingerprint(unpacked(job.payload))
+    except NotUnpackable:
+        return b""
 
 
 def _with_key(
@@ -130,10 +170,7 @@ def _with_key(
         next_outcome=answer.outcome,
         next_verdict=answer.verdict.word,
     )
-    sentences = [_held(plan.text, about.job, key, holder, now)]
-    if key is not None and key.absorbed:
-        noun = "duplicate" if key.absorbed == 1 else "duplicates"
-        sentences.append(f"{key.absorbed} {noun} absorbed, {key.differing} of them with other arguments.")
+    sentences = [_held(plan.text, about.job, key, holder, now), *_absorbed(key)]
     sentences.append(f"The next such call would be {answer.outcome}: {_because(plan.rules, holder, answer)}.")
     return replace(facts, reasons=(*about.reasons, *sentences))
 
@@ -150,6 +187,13 @@ def _held(text: str, job: JobId | None, key: Key | None, holder: Holder | None, 
     left = _remembered_for(holder, now)
     memory = "until it is released" if left is None else f"for another {span(round(left * 1000))}"
     return f'{who} key "{text}" ({stands}), remembered {memory}.'
+
+
+def _absorbed(key: Key | None) -> Sequence[str]:
+    if key is None or not key.absorbed:
+        return ()
+    noun = "duplicate" if key.absorbed == 1 else "duplicates"
+    return (f"{key.absorbed} {noun} absorbed, {key.differing} of them with other arguments.",)
 
 
 def _remembered_for(holder: Holder, now: int) -> float | None:

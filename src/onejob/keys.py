@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -35,7 +36,7 @@ def key_rule(task: str, parameters: Sequence[str], policy: Unique, realm: Realm)
         return FixedKey(policy.key, realm)
     by = policy.by
     if by is None:
-        return WholeCall(realm)
+        return WholeCall(realm, policy.into)
     if callable(by):
         return KeyFunction(task, by, parameters, realm)
     names = cast("tuple[str, ...]", by)
@@ -53,8 +54,6 @@ def check_parameter(task: str, option: str, name: str, parameters: Sequence[str]
 
 def near(word: str, words: Sequence[str], *, otherwise: str) -> str:
     """Name the words that a mistyped one may have meant."""
-    from difflib import get_close_matches  # late: only a mistake needs it
-
     matches = get_close_matches(word, words, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(map(repr, matches))}?" if matches else otherwise
 
@@ -73,16 +72,19 @@ class FixedKey:
 
 
 class WholeCall:
-    """The key is everything that is passed."""
+    """The key is everything that is passed, but for the list that *collect* gathers into."""
 
-    __slots__ = ("_realm",)
+    __slots__ = ("_gathered", "_realm")
 
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: Realm, gathered: str | None) -> None:
         self._realm = realm
+        self._gathered = gathered
 
     def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
         everything = msgspec.structs.asdict(arguments)
+        if self._gathered is not None:
+            everything.pop(self._gathered, None)
         return self._realm.call_digest(everything), call_text(everything)
 
 

@@ -6,15 +6,19 @@ import logging
 
 logger = logging.getLogger("onejob")
 
-_TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def event(level: int, text: str, **fields: object) -> None:
-    """Log one event. Text and fields are escaped; a field whose name a log record owns gets a prefix."""
-    if logger.isEnabledFor(level):
-        extra = {f"job_{name}" if name in _TAKEN else name: _safe(value) for name, value in fields.items()}
+def event(source: logging.Logger, level: int, name: str, text: str, /, **fields: object) -> None:
+    """Log one event. `name` is for machines and stays as it is, `text` is for people.
+
+    Text and fields are escaped; a field whose name a log record owns gets a prefix. The record's `event` is
+    the name.
+    """
+    if source.isEnabledFor(level):
+        extra = {f"job_{field}" if field in _TAKEN else field: _safe(fields[field]) for field in fields}
         # As an argument, so that a percent sign in a key is only a percent sign.
-        logger.log(level, "%s", printable(text), extra=extra)
+        source.log(level, "%s", printable(text), extra={"event": name, **extra}, stacklevel=2)
 
 
 def printable(text: str) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from onejob.core.dedup import check_key
 from onejob.core.errors import InvalidOption, shown
-from onejob.core.job import JobId
+from onejob.core.job import Job, JobId
+from onejob.core.options import check_name, whole_number
 from onejob.explain import Explanation, explain_call, explain_job, explain_missing
 from onejob.plans import Call, Planner, milliseconds
 from onejob.receipt import Receipt
-from onejob.store import Amended, Amendment, JobFilter, JobStore
+from onejob.store import Amended, Amendment, DeadErrors, JobFilter, JobStore
+
+MAX_PLACE: Final = 2**31 - 1
+"""The last place that a range may name."""
 
 
 async def explain(store: JobStore, subject: str | Receipt[Any]) -> Explanation:
@@ -50,7 +54,9 @@ async def release_key(store: JobStore, key: str | tuple[object, ...], planner: P
     if released is not None or not isinstance(key, str):
         return released
     # A key of several parts is shown joined: its jobs know the digest.
-    wanted = JobFilter(queue=planner.options.queue, task=planner.task, key=key)
+    wanted = JobFilter(
+        queues=frozenset({planner.options.queue}), tasks=frozenset({planner.task}), keys=frozenset({key})
+    )
     newest = (await store.jobs(wanted, limit=1)).jobs
     digest = newest[0].digest if newest else None
     return None if digest is None else await store.release(digest)
@@ -59,6 +65,22 @@ async def release_key(store: JobStore, key: str | tuple[object, ...], planner: P
 async def amend(store: JobStore, subject: str | Receipt[Any], amendment: Amendment) -> Amended:
     """Revoke, retry or delete one job."""
     return (await store.amend([job_id(subject)], amendment))[0]
+
+
+async def dead(store: JobStore, queue: str | None, start: int, stop: int) -> list[Job]:
+    """A range of the dead letters of a queue."""
+    whole_number("start", start, 0, MAX_PLACE)
+    whole_number("stop", stop, start, MAX_PLACE)
+    return await store.dead(_queue(queue), start, stop)
+
+
+async def dead_errors(store: JobStore, queue: str | None, limit: int) -> list[DeadErrors]:
+    """The dead letters of a queue by error."""
+    return await store.dead_errors(_queue(queue), whole_number("limit", limit, 1, MAX_PLACE))
+
+
+def _queue(queue: str | None) -> str | None:
+    return None if queue is None else check_name("Queue", queue)
 
 
 def job_id(subject: str | Receipt[Any]) -> JobId:

@@ -14,7 +14,8 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 import msgspec
 
 from onejob.codec import Arguments, CallCodec, decode_result
-from onejob.core.dedup import Plan, Rules, Unique, compile_rules, forced
+from onejob.core.compression import compressed
+from onejob.core.dedup import UNSET, Plan, Rules, Unique, Unset, compile_rules, forced
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.identity import Realm, fingerprint
 from onejob.core.job import ChainId, JobId, NewJob
@@ -29,6 +30,7 @@ from onejob.core.options import (
 )
 from onejob.core.retry import Exponential, Fixed, Retry
 from onejob.keys import KeyRule, check_parameter, key_rule, near
+from onejob.queues import Queues, checked_dead_letter, refuse_own_grave
 
 R = TypeVar("R")
 
@@ -40,6 +42,7 @@ class TaskSettings(TypedDict, total=False):
 
     Times are seconds or timedeltas. `delay` says when a job is due, `expires` how long after its acceptance it
     is no longer worth starting. `retry` is a `Retry` or a number of attempts. Higher `priority` starts first.
+    `dead_letter` names the queue where a copy waits if the job fails; None is for none, whatever its queue says.
     """
 
     queue: str
@@ -50,6 +53,7 @@ class TaskSettings(TypedDict, total=False):
     retry: Retry | int | None
     timeout: Seconds | None
     max_crashes: int
+    dead_letter: str | None
 
 
 class CallSettings(TaskSettings, total=False):
@@ -71,6 +75,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
     timeout: int | None = None
     max_crashes: int = 3
+    dead_letter: str | Unset | None = UNSET
     force: bool = False
 
 
@@ -108,22 +113,57 @@ class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
     payload: bytes
     plan: Plan | None
 
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self.planner.task
+
+    @property
+    def queue(self) -> str:
+        """The queue it is for."""
+        return self.planner.options.queue
+
+    @property
+    def key(self) -> str | None:
+        """Its key as people read it; None if it is not unique."""
+        return None if self.plan is None else self.plan.text
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """A copy of the arguments by name, defaults included, as a handler would get them."""
+        codec = self.planner.codec
+        return codec.mapping(codec.decode(self.payload))
+
 
 class Planner(Generic[R]):
     """All calls of one task with the same options: everything that can be known before the arguments are."""
 
-    __slots__ = ("_into", "_keys", "codec", "options", "rules", "stored_options", "task")
+    __slots__ = (
+        "_compresses",
+        "_into",
+        "_keys",
+        "codec",
+        "options",
+        "queues",
+        "rules",
+        "stored_options",
+        "task",
+    )
 
-    def __init__(self, task: str, codec: CallCodec, options: CallOptions, app_window: int | None) -> None:
+    def __init__(
+        self, task: str, codec: CallCodec, options: CallOptions, app_window: int | None, queues: Queues
+    ) -> None:
         self.task = task
         self.codec = codec
         self.options = options
+        self.queues = queues
+        self._compresses = queues.compresses(options.queue)
         self.rules: Rules | None = None
         self._keys: KeyRule | None = None
         self._into: str | None = None
         if options.unique is not None:
             self._read_policy(options.unique, app_window)
-        self.stored_options = encode_options(_job_options(options, self._into))
+        self.stored_options = encode_options(_job_options(options, self._into, _dead_letter(options, queues)))
 
     @property
     def realm(self) -> Realm:
@@ -140,6 +180,10 @@ class Planner(Generic[R]):
         plan = None
         if self.rules is not None and self._keys is not None:
             plan = self._plan(self.rules, self._keys, arguments, payload)
+        if self._compresses and (packed := compressed(payload)) is not payload:
+            if plan is not None:
+                plan = msgspec.structs.replace(plan, size=len(payload))
+            payload = packed
         return Call(self, payload, plan)
 
     def new_job(self, call: Call[R], id: JobId, caller: ChainId | None, clock: Callable[[], int]) -> NewJob:
@@ -218,16 +262,25 @@ def _checked_into(task: str, codec: CallCodec, policy: Unique) -> str | None:
     return into
 
 
-def _job_options(options: CallOptions, into: str | None) -> JobOptions:
+def _dead_letter(options: CallOptions, queues: Queues) -> str | None:
+    own = options.dead_letter
+    if isinstance(own, Unset):
+        return queues.dead_letter(options.queue)
+    refuse_own_grave(options.queue, own)
+    return own
+
+
+def _job_options(options: CallOptions, into: str | None, dead_letter: str | None) -> JobOptions:
     retry = options.retry
     if retry is None:
-        return JobOptions(timeout=options.timeout, into=into)
+        return JobOptions(timeout=options.timeout, into=into, dead_letter=dead_letter)
     return JobOptions(
         attempts=retry.attempts,
         backoff=cast("Exponential | Fixed | str", retry.backoff),
         never=cast("tuple[str, ...]", retry.never),
         timeout=options.timeout,
         into=into,
+        dead_letter=dead_letter,
     )
 
 
@@ -264,5 +317,6 @@ _CHECKS: Final[dict[str, Callable[[object], object]]] = {
     "retry": _retry,
     "timeout": lambda value: None if value is None else millis("timeout", value, minimum=1),
     "max_crashes": lambda value: whole_number("max_crashes", value, 0, 1000),
+    "dead_letter": checked_dead_letter,
     "force": _force,
 }

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
 from onejob.core.errors import InvalidOption, shown
-from onejob.core.job import State
 from onejob.core.options import Seconds, millis
-from onejob.store import JobFilter
 from onejob.store import Retention as StoredRetention
 
 DEFAULT_URL = "sqlite:///onejob.db"
@@ -47,31 +45,14 @@ class WorkerOptions(TypedDict, total=False):
 
     queues: Iterable[str] | str | None
     concurrency: int
+    children: int | None
+    max_jobs_per_child: int | None
+    max_memory_per_child: int | None
     lease: Seconds
     heartbeat: Seconds | None
     drain: Seconds
     poll: Seconds
     block_warning: Seconds
-
-
-class Wanted(TypedDict, total=False):
-    """Which jobs to list; every field given must match."""
-
-    queue: str | None
-    task: str | None
-    states: Iterable[State | str] | None
-    key: str | None
-
-
-def job_filter(wanted: Wanted) -> JobFilter:
-    """The same as a store takes it."""
-    states = wanted.get("states")
-    return JobFilter(
-        queue=wanted.get("queue"),
-        task=wanted.get("task"),
-        states=None if states is None else frozenset(map(_state, states)),
-        key=wanted.get("key"),
-    )
 
 
 def checked_url(url: object) -> str:
@@ -96,10 +77,3 @@ def checked_window(window: Seconds | None) -> int | None:
         raise InvalidOption(
             f"$ONEJOB_WINDOW must be a finite number of seconds, at most ten years, not {shown(text)}."
         ) from None
-
-
-def _state(state: State | str) -> State:
-    try:
-        return State(state)
-    except ValueError:
-        raise InvalidOption(f"There is no state {shown(state)}: there are {', '.join(State)}.") from None

@@ -15,8 +15,8 @@ What every implementation promises, and `onejob.testing.conformance` checks:
 * **Bounded waits.** No call blocks for longer than the store's patience; then it raises `StoreBusy`.
 
 Room kept for what comes (each an addition, none a change): a lane on `NewJob` and queue limits through
-`set_queue`, both enforced inside `claim`; a continuation and a dead letter on `Settlement`, written in the
-same commit as the move; blockers on `NewJob`, released by the settlement that ends a chain; schedules by
+`set_queue`, both enforced inside `claim`; a continuation on `Settlement`, written in the same commit as the
+move; blockers on `NewJob`, released by the settlement that ends a chain; schedules by
 `put_schedules`, `due` and a compare-and-set `fire`. On a cluster, a queue is the unit of placement.
 """
 
@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from onejob.core.filter import JobFilter
 from onejob.core.job import ChainId, Claimed, Job, JobId, NewJob, State, WorkerId
 from onejob.core.judge import Answer, Holder
 from onejob.core.lifecycle import Settlement
@@ -169,13 +170,37 @@ class WorkerView(msgspec.Struct, frozen=True):
     running: int
 
 
-class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list; every field given must match."""
+class Level(StrEnum):
+    """How bad a finding is."""
 
-    queue: str | None = None
-    task: str | None = None
-    states: frozenset[State] | None = None
-    key: str | None = None
+    WARNING = "warning"
+    """Worth knowing; jobs run."""
+    ERROR = "error"
+    """Jobs do not run, or may get lost."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something wrong with a store: what, and what to do about it."""
+
+    level: Level
+    name: str
+    """One word or two for programs, such as `no_file`."""
+    what: str
+    remedy: str
+    blocking: bool = False
+    """Nothing more can be found out before this is mended."""
+
+
+class DeadErrors(msgspec.Struct, frozen=True):
+    """Dead letters that died of the same: the first line of their errors."""
+
+    error: str
+    count: int
+    sample: JobId
+    """The newest of them."""
+    first: int
+    """When the first and the last of them were buried."""
+    last: int
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -226,6 +251,11 @@ class Store(Protocol):
         Moves and their counters are those of `core.lifecycle`. A flagged job ends revoked by any move. When a
         job ends, its followers are released and its key forgotten or remembered, in the same commit, if and
         only if the guard held. `LOSE` and `PERISH` also require that the worker has stopped beating.
+
+        A settlement with a `dead_letter` that really ends its job as failed makes, in the same commit, a copy
+        that waits in that queue: under `core.dead_letter.copy_id`, with the same task, payload and error, due
+        now, without a key and without a dead letter of its own. `origin` and `origin_queue` say whose it is.
+        It is an ordinary job there: any worker of that queue may run it.
         """
         ...
 
@@ -252,6 +282,12 @@ class Store(Protocol):
         A revoked queued job ends at once and frees followers and key; a running one is flagged. A retry
         revives the same id with a fresh budget, if `core.judge.may_revive`; its window is not moved. A deleted
         live job counts as revoked; what its key remembers is written into the key first.
+
+        A retry of a dead letter is a retry of its original, by the same rules, and a retry of either removes
+        the dead letter in the same commit; while the dead letter runs, the answer is `running`. If the original
+        is gone, it is made again from its dead letter: under its old id, in its old queue, without a key.
+        Deleting a dead letter leaves its original alone, and the other way round; the id of an original that
+        is gone stands for its dead letter.
         """
         ...
 
@@ -316,12 +352,43 @@ class Inspector(Protocol):
         """Jobs that match, newest first."""
         ...
 
+    async def count(self, filter: JobFilter) -> int:
+        """How many jobs match: those that `jobs` would list, page by page."""
+        ...
+
+    async def waiting_since(self) -> dict[str, int]:
+        """Since when the longest waiting job of each queue has been due; queues where none waits are left out."""
+        ...
+
+    async def exists(self) -> bool:
+        """True if there is something to look into; never makes it."""
+        ...
+
+    async def checkup(self) -> list[Finding]:
+        """What is wrong with the store itself, the worst first; nothing if it is sound.
+
+        Never creates or changes a store, and never raises for a state that it is there to report: no store yet,
+        no right to use it, another version's schema, damage.
+        """
+        ...
+
+    async def dead(self, queue: str | None, start: int, stop: int) -> list[Job]:
+        """Dead letters of jobs of a queue (None: of all), newest first, by half-open range.
+
+        Those that have been dealt with, as completed or revoked, are left out.
+        """
+        ...
+
+    async def dead_errors(self, queue: str | None, limit: int = 100) -> list[DeadErrors]:
+        """The same dead letters by the first line of their error, the most numerous first."""
+        ...
+
     async def key(self, digest: bytes) -> Key | None:
         """One key's record with its holder, forgotten or not; None if there is no record."""
         ...
 
-    async def keys(self, queue: str | None = None, limit: int = 100) -> list[Key]:
-        """Keys on record, the most recently taken first."""
+    async def keys(self, queue: str | None = None, limit: int = 100, *, text: str | None = None) -> list[Key]:
+        """Keys on record, the most recently taken first; with `text`, those that read so."""
         ...
 
     async def counts(self) -> dict[str, dict[State, int]]:

@@ -10,7 +10,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 from onejob.codec import CallCodec
@@ -19,10 +18,14 @@ from onejob.core.job import JobId
 from onejob.core.options import check_name
 from onejob.explain import Explanation
 from onejob.plans import Call, CallOptions, CallSettings, Planner, changed
+from onejob.queues import Queues
 from onejob.receipt import Receipt
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NOWHERE = ""
+"""The module of what is typed into a shell or a notebook, or read from standard input: none to be imported."""
 
 
 class Outlet(Protocol):
@@ -91,10 +94,10 @@ class Sender(Generic[P, R]):
 
     def using(self, **settings: Unpack[CallSettings]) -> Sender[P, R]:
         """The same task with other options: `unique`, `priority`, `delay`, `at`, `expires`, `retry`,
-        `timeout`, `max_crashes`, `queue`, `force`. `unique=` replaces the whole policy; None turns it off."""
+        `timeout`, `max_crashes`, `queue`, `dead_letter`, `force`. `unique=` replaces the whole policy; None turns it off."""
         planner = self._planner
         options = changed(planner.options, settings)
-        made: Planner[R] = Planner(planner.task, planner.codec, options, self._app_window)
+        made: Planner[R] = Planner(planner.task, planner.codec, options, self._app_window, planner.queues)
         return Sender(made, self._outlet, self._app_window)
 
     @property
@@ -113,15 +116,21 @@ class Task(Sender[P, R]):
         name: str,
         options: CallOptions,
         cancel_on_abort: bool,
+        process: bool,
         outlet: Outlet,
         app_window: int | None,
+        queues: Queues,
     ) -> None:
         self.name = name
         self.function: Callable[..., Any] = function
         self.is_async = inspect.iscoroutinefunction(function)
         self.codec = CallCodec(function, name)
         self.cancel_on_abort = cancel_on_abort
-        super().__init__(Planner(name, self.codec, options, app_window), outlet, app_window)
+        self.process = process
+        """True if workers run it in a process of its own."""
+        if process:
+            _check_process(name, function)
+        super().__init__(Planner(name, self.codec, options, app_window, queues), outlet, app_window)
         functools.update_wrapper(cast("Any", self), function)
 
     @property
@@ -168,6 +177,24 @@ def task_name(function: Callable[..., Any], given: str | None) -> str:
         raise InvalidOption(f"{error} Or give the task its own: @app.task(name=…).") from None
 
 
+def _check_process(name: str, function: Callable[..., Any]) -> None:
+    """Refuse what another process cannot run, here, where it is written."""
+    from onejob.references import reference_to  # only such tasks need it
+
+    if inspect.iscoroutinefunction(function):
+        raise InvalidOption(
+            f"Task {name!r} is a coroutine function, and process=True is for plain ones, which compute: "
+            "write `def`, or leave process=True out."
+        )
+    reference_to(f"Task {name!r} has process=True and", function)
+
+
+def is_redefinition(function: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """True if a shell or a notebook defines the same function once more: a cell that is run again."""
+    alike = getattr(function, "__qualname__", None) == other.__qualname__
+    return alike and _module(function) == _module(other) == _NOWHERE
+
+
 def _module(function: Callable[..., Any]) -> str:
     module = function.__module__
     if module not in ("__main__", "__mp_main__"):
@@ -176,5 +203,8 @@ def _module(function: Callable[..., Any]) -> str:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None and spec.name not in ("__main__", "__mp_main__"):
         return spec.name
-    # Python started on its standard input, or an interactive shell: there is no module to be imported.
-    return "" if not file or file.startswith("<") else Path(file).stem
+    if not file or file.startswith("<"):
+        return _NOWHERE
+    from pathlib import Path  # brings half of urllib along, and only scripts need it
+
+    return Path(file).stem

@@ -33,9 +33,12 @@ from onejob.core.lifecycle import SETTLING, Move
 from onejob.store import Amendment, JobStore
 from onejob.testing.clock import FakeClock
 from onejob.testing.records import LIVE, Call
+from onejob.testing.verdicts import Policy
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 MOVES = sorted(SETTLING)
+FOLLOWING = Policy(preset="in_flight", overrides={"queued": "follow", "running": "follow"})
+"""Makes chains of followers, which take several calls in a row."""
 SHAREABLE = [policy for policy in PRESETS if for_shared_keys(policy)]
 ACTIONS = (
     *("enqueue",) * 3,
@@ -135,6 +138,8 @@ class StoreBesideModel(RuleBasedStateMachine):
         key = draw(st.sampled_from(keys))
         queue, task, _ = next(place for place, digest in DIGESTS.items() if digest == key)
         policy = draw(st.sampled_from(PRESETS if task is not None else SHAREABLE))
+        if draw(st.integers(0, 4)) == 0:
+            policy = FOLLOWING
         again = Call(
             id=self._new_id(),
             queue=queue,
@@ -208,8 +213,10 @@ class StoreBesideModel(RuleBasedStateMachine):
     def amend(self, draw: Draw) -> None:
         """An operator's word about some job, often one that waits for another or is waited for."""
         jobs = self.pair.model.jobs
-        links = {id for id, job in jobs.items() if job.follows} | {job.follows for job in jobs.values()}
-        chosen = sorted(links & set(jobs)) if draw(st.booleans()) else sorted(jobs)
+        followed = {job.follows for job in jobs.values() if job.follows}
+        following = {id for id, job in jobs.items() if job.follows}
+        links = (followed & following) or (followed | following)
+        chosen = sorted(links) if draw(st.booleans()) else sorted(jobs)
         if chosen:
             words = (Amendment.REVOKE, Amendment.DELETE, *Amendment)
             self.pair.amend(draw(st.sampled_from(chosen)), draw(st.sampled_from(words)))
@@ -249,7 +256,7 @@ class StoreBesideModel(RuleBasedStateMachine):
 
     def _ending(self, draw: Draw) -> tuple[Move, int]:
         move = draw(st.sampled_from((Move.COMPLETE, Move.RETRY, *MOVES)))
-        delays = move in (Move.RETRY, Move.SNOOZE, Move.MISS)
+        delays = move in (Move.RETRY, Move.SNOOZE, Move.MISS, Move.CRASH)
         return move, draw(st.sampled_from((BACKOFF, 0))) if delays else 0
 
     def _running(self) -> list[str]:

@@ -127,7 +127,7 @@ class FollowersOfFailedJobsStayBlocked(SettlingErrs):
     ) -> SettleReply:
         waiting = await self.sql("select id, follows from onejob_job where state = 'blocked'")
         reply = await super().settle(done, ask, now=now)
-        failing = {raw(one.lease.id) for one in done if one.move in (Move.FAIL, Move.PERISH)}
+        failing = {raw(one.lease.id) for one in done if ENDING.get(one.move) is State.FAILED}
         for id, follows in waiting:
             if follows in failing:
                 back = "update onejob_job set follows = ?, state = 'blocked' where id = ?"

@@ -68,10 +68,10 @@ class Pair:
         done = [Settlement(self.leases[index][0], move, delay) for index, move, delay in ends]
         wish = None if ask is None else Ask(WorkerId(ask[0]), ask[1], ask[2])
         if not done and wish is not None:
-            settled, claimed = [], self._do(self.store.claim(wish)).jobs
+            settled, claims = [], self._do(self.store.claim(wish))
         else:
             reply = self._do(self.store.settle(done, wish))
-            settled, claimed = [one.value for one in reply.settled], reply.claims.jobs
+            settled, claims = [one.value for one in reply.settled], reply.claims
         expected = [
             self.model.settle(
                 self.leases[index][0].id, self.leases[index][1], move.value, delay, self.clock.now
@@ -83,9 +83,10 @@ class Pair:
         started: list[str] = []
         if ask is not None:
             started = self.model.claim(ask[0], ask[1], ask[2], self.clock.now)
-        same("claimed", [job.id for job in claimed], started)
+            same("next_due", claims.next_due, self.model.next_due(ask[1], self.clock.now))
+        same("claimed", [job.id for job in claims.jobs], started)
         first = len(self.leases)
-        for job in claimed:
+        for job in claims.jobs:
             mine = self.model.jobs[job.id]
             same("claimed payload", job.payload, mine.payload)
             same(
@@ -230,6 +231,7 @@ class Pair:
         return (
             state,
             job.payload,
+            job.priority,
             job.accepted,
             job.due if state in QUEUED else None,
             job.updated if state in QUEUED else None,
@@ -249,6 +251,7 @@ class Pair:
         return (
             state,
             job.payload,
+            job.call.priority,
             job.accepted,
             job.due if state in QUEUED else None,
             job.updated if state in QUEUED else None,

@@ -8,6 +8,8 @@ import datetime as dt
 import logging
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -368,6 +370,36 @@ def test_two_tasks_of_one_name_are_refused_and_an_unknown_one_names_near_matches
         app.task(name="send_mail")(lambda: None)
     with pytest.raises(UnknownTask, match="did you mean 'send_mail'"):
         app.task_named("send_mial")
+
+
+SHELL = """
+from onejob import App, InvalidOption
+app = App("memory:")
+@app.task
+def answer() -> int: return 41
+@app.task
+def answer() -> int: return 42
+assert app.tasks["answer"].function() == 42
+try:
+    @app.task(name="answer")
+    def question() -> str: return "?"
+except InvalidOption as error:
+    print(error)
+"""
+
+
+def test_a_shell_may_define_a_task_again_but_not_take_the_name_of_another(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments], input=SHELL, capture_output=True, text=True, check=False
+        )
+
+    typed = run()
+    assert typed.returncode == 0, typed.stderr
+    assert "'answer' is taken by __main__.answer" in typed.stdout
+    script = tmp_path / "script.py"
+    script.write_text(SHELL)
+    assert "'script.answer' is taken by __main__.answer" in run(str(script)).stderr
 
 
 def test_a_task_is_named_after_its_module_and_function() -> None:
@@ -769,13 +801,13 @@ def test_jobs_are_listed_by_what_they_are(app: App) -> None:
     send = app.task(name="send", unique=Unique(by="id"))(_with_id)
     receipts = [send.enqueue(number) for number in range(5)]
     app.revoke(receipts[0])
-    assert [job.id for job in app.jobs(states=["revoked"]).jobs] == [receipts[0].id]
-    assert [job.id for job in app.jobs(key="3").jobs] == [receipts[3].id]
-    page = app.jobs(task="send", limit=3)
-    rest = app.jobs(task="send", limit=3, cursor=page.cursor)
+    assert [job.id for job in app.jobs("state:revoked").jobs] == [receipts[0].id]
+    assert [job.id for job in app.jobs("key:3").jobs] == [receipts[3].id]
+    page = app.jobs("task:send", limit=3)
+    rest = app.jobs("task:send", limit=3, cursor=page.cursor)
     assert [job.id for job in (*page.jobs, *rest.jobs)] == [receipt.id for receipt in reversed(receipts)]
     with pytest.raises(InvalidOption, match="no state 'done'"):
-        app.jobs(states=["done"])
+        app.jobs("state:done")
 
 
 def _with_id(id: int) -> None: ...
@@ -882,3 +914,16 @@ def test_retention_is_given_in_seconds() -> None:
     assert app.retention.stored().completed == 60_000
     with pytest.raises(InvalidOption, match="completed"):
         onejob.Retention(completed=-1)
+
+
+async def test_collected_lists_are_no_part_of_the_default_key(app: App) -> None:
+    @app.task(name="gather", unique=Unique.collect(into="items", wait=60))
+    async def gather(items: list[int], kind: str = "") -> None: ...
+
+    first, same, other = (
+        await gather.aenqueue([1]),
+        await gather.aenqueue([2]),
+        await gather.aenqueue([3], "b"),
+    )
+    assert (same.outcome, same.id) == (Outcome.COLLECTED, first.id)
+    assert other.outcome is Outcome.CREATED

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob import App, OnejobError, State, StoreBusy, StoreFull, Unique
+from onejob import App, OnejobError, State, StoreBusy, StoreFull, Unique, WrongCall
 from onejob.store import Amendment, Retention
 
 
@@ -80,6 +80,14 @@ async def test_a_statement_that_ends_the_transaction_is_not_mistaken_for_a_commi
             await end_it_by_a_statement()
         assert await app.acounts() == {}
         assert (await task.aenqueue()).outcome == "created"
+
+
+@pytest.mark.parametrize("statement", ["commit", " END;", "rollback", "begin immediate"])
+async def test_a_transaction_is_ended_by_its_block_alone(statement: str, tmp_path: Path) -> None:
+    async with app_in(tmp_path) as app, app.transaction() as tx:
+        with pytest.raises(WrongCall, match="leave the block to commit"):
+            await tx.execute(statement)
+        assert await tx.execute("select 1") == [(1,)]
 
 
 async def test_a_caller_that_gives_up_entering_a_transaction_does_not_hold_the_writer(tmp_path: Path) -> None:

@@ -476,7 +476,7 @@ async def test_a_worker_that_cannot_beat_tells_its_handlers_and_claims_nothing_m
         async with store.worker(app, lease=0.9, drain=0) as worker:
             await started(app, first.id)
             store.deaf = True
-            await until(lambda: worker.counts["hand_back"] == 1)
+            await until(lambda: worker.counts["hand_back"] + worker.counts["lost"] == 1)
             assert reasons == [AbortReason.LOST]
             second = await wait_for_it.aenqueue()
             await asyncio.sleep(0.05)
@@ -546,6 +546,35 @@ async def test_what_does_not_end_in_time_is_handed_back_uncharged(app: App, how:
         job = await stored(app, receipt.id)
     assert worker.counts["hand_back"] == 1
     assert (job.state, job.attempt, job.failures, job.crashes) == (State.WAITING, 0, 0, 0)
+
+
+async def test_a_job_cancelled_before_its_first_step_is_handed_back_and_runs_later(app: App) -> None:
+    runs: list[int] = []
+
+    @app.task
+    async def count(number: int) -> None:
+        runs.append(number)
+
+    store, cancelled = Faulty(app), 0
+
+    def cancel_what_is_started_next(done: Sequence[Settlement], ask: Ask | None) -> None:
+        known = asyncio.all_tasks()
+
+        def cancel() -> None:
+            nonlocal cancelled
+            cancelled = sum(task.cancel() for task in asyncio.all_tasks() - known)
+
+        if not cancelled:
+            asyncio.get_running_loop().call_soon(cancel)
+
+    store.after = cancel_what_is_started_next
+    async with closing(app):
+        receipts = await app.aenqueue_many([count.job(number) for number in range(3)])
+        async with store.worker(app) as worker:
+            jobs = await ended(app, *(receipt.id for receipt in receipts))
+    assert cancelled == worker.counts["hand_back"] == 3
+    assert sorted(runs) == [0, 1, 2]
+    assert {(job.state, job.attempt) for job in jobs} == {(State.COMPLETED, 1)}
 
 
 async def test_a_cancelled_worker_hands_back_before_it_goes(app: App) -> None:

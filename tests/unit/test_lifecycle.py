@@ -12,6 +12,7 @@ from onejob.core.lifecycle import (
     MISS_DELAY,
     MOVES,
     SETTLING,
+    Crashed,
     Lost,
     Move,
     Raised,
@@ -22,6 +23,7 @@ from onejob.core.lifecycle import (
     Unknown,
     after_attempt,
 )
+from onejob.core.options import JobOptions, encode_options
 
 LEASE = Lease(JobId("j"), b"token")
 
@@ -38,6 +40,8 @@ LEGAL = {
     Move.MISS: ("running", "waiting delayed revoked"),
     Move.LOSE: ("running", "waiting delayed revoked"),
     Move.PERISH: ("running", "failed revoked"),
+    Move.CRASH: ("running", "waiting delayed revoked"),
+    Move.SUCCUMB: ("running", "failed revoked"),
     Move.FAIL: ("running", "failed revoked"),
     Move.REVOKE: ("blocked delayed parked waiting", "revoked"),
     Move.EXPIRE: ("blocked delayed parked waiting", "revoked"),
@@ -133,6 +137,8 @@ def test_each_move_charges_exactly_its_own_budget() -> None:
         Move.MISS: (-1, 0, 0, 1),
         Move.LOSE: (0, 0, 1, 0),
         Move.PERISH: (0, 0, 1, 0),
+        Move.CRASH: (0, 0, 1, 0),
+        Move.SUCCUMB: (0, 0, 1, 0),
     }
 
 
@@ -141,7 +147,12 @@ def test_only_a_rescue_needs_the_worker_to_be_gone() -> None:
 
 
 def test_the_moves_that_end_a_job_say_how_it_then_stands() -> None:
-    assert ENDING == {Move.COMPLETE: State.COMPLETED, Move.FAIL: State.FAILED, Move.PERISH: State.FAILED}
+    assert ENDING == {
+        Move.COMPLETE: State.COMPLETED,
+        Move.FAIL: State.FAILED,
+        Move.PERISH: State.FAILED,
+        Move.SUCCUMB: State.FAILED,
+    }
     assert all(state in MOVES[move].target for move, state in ENDING.items())
     assert all(MOVES[move].target & QUEUED for move in SETTLING - set(ENDING))
 
@@ -207,3 +218,29 @@ def test_a_lost_job_runs_again_while_its_crash_budget_lasts(
 def test_a_job_that_perished_says_how_often_it_was_lost() -> None:
     error = after_attempt(claimed(crashes=3), Lost("w1")).error or ""
     assert error.endswith("; lost 4 times, max_crashes is 3")
+
+
+@pytest.mark.parametrize(
+    ("crashes", "max_crashes", "move", "delay"),
+    [
+        (0, 3, Move.CRASH, 1_000),
+        (2, 3, Move.CRASH, 4_000),
+        (40, 50, Move.CRASH, 60_000),
+        (3, 3, Move.SUCCUMB, 0),
+        (0, 0, Move.SUCCUMB, 0),
+    ],
+)
+def test_a_job_whose_process_died_waits_longer_each_time_until_its_crash_budget_is_spent(
+    crashes: int, max_crashes: int, move: Move, delay: int
+) -> None:
+    job = claimed(crashes=crashes, max_crashes=max_crashes, failures=99)
+    settled = after_attempt(job, Crashed("Crashed: killed by SIGKILL"))
+    assert (settled.move, settled.delay) == (move, delay)
+    assert (settled.error or "").startswith("Crashed: killed by SIGKILL")
+
+
+def test_a_job_that_succumbed_says_how_often_it_crashed_and_goes_where_failed_ones_go() -> None:
+    options = encode_options(JobOptions(dead_letter="graves"))
+    settled = after_attempt(claimed(crashes=3, options=options), Crashed("Crashed: exit code 1"))
+    assert settled.error == "Crashed: exit code 1; crashed 4 times, max_crashes is 3"
+    assert settled.dead_letter == "graves"

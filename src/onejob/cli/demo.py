@@ -1,114 +1,115 @@
-"""`onejob demo`: a storm of duplicates on a temporary store, and the proof that each piece of work ran once."""
+"""`onejob demo`: a storm of duplicates on a temporary store, a worker killed in mid-job, and the proof."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
-import random
+import signal
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from onejob.app import App
-    from onejob.plans import Call
-    from onejob.receipt import Receipt
+    from rich.console import Console
 
-EVENTS = (
-    ("send_welcome", "a double click on “sign up”, 40 users"),
-    ("save_document", "8 rapid edits each of 20 documents"),
-    ("handle_webhook", "30 webhooks, each delivered five times"),
-    ("search", "search as you type, 10 sessions"),
-    ("maintain", "maintenance asked for a hundred times"),
-)
+    from onejob.cli.demo_crew import Crew
+    from onejob.cli.demo_proof import Claim
+
+WORKERS = 3
 
 
-@click.command()
-@click.option("--code", is_flag=True, help="Print the demo's app and end.")
+@click.command(epilog="\b\nExample:\n  onejob demo")
+@click.option("--code", is_flag=True, help="Print the demo's app, and end.")
 def demo(code: bool) -> None:
-    """Watch duplicates being absorbed, on a temporary store; ends by itself.
+    """Watch duplicates being absorbed, on a temporary store.
 
-    Example: onejob demo
+    Worker processes drain a storm of events. Press k to kill the worker that runs the longest job, or wait
+    until it happens by itself. It ends within a minute, with a proof; q quits before.
     """
     if code:
-        click.echo(resources.files("onejob.cli").joinpath("demo_app.py").read_text("utf-8"))
+        click.echo(resources.files("onejob.cli").joinpath("demo_app.py").read_text("utf-8"), nl=False)
         return
-    with tempfile.TemporaryDirectory(prefix="onejob-demo-") as folder:
-        os.environ["ONEJOB_URL"] = f"sqlite:///{Path(folder) / 'demo.db'}"
-        from onejob.cli.demo_app import app
-
-        sys.exit(0 if asyncio.run(_show(app)) else 1)
-
-
-async def _show(app: App) -> bool:
-    async with app.transaction() as tx:
-        await tx.execute("create table effects (job text primary key, kind text, detail text)")
-    receipts: list[Receipt[Any]] = []
-    async with app.worker(concurrency=20):
-        storm = list(_storm(app))
-        click.echo(f"A storm of {len(storm)} calls, most of them duplicates:\n")
-        for start in range(0, len(storm), 25):
-            receipts += await asyncio.gather(*(_enqueue(app, call) for call in storm[start : start + 25]))
-        for receipt in random.sample(receipts, 6):
-            click.echo(f"  {receipt.task.rpartition('.')[2]:15} {receipt}")
-        await _until_quiet(app)
-    ok = await _proof(app, receipts)
-    await app.aclose()
-    return ok
+    logging.getLogger("onejob").addHandler(logging.NullHandler())  # the stage is ours alone
+    with tempfile.TemporaryDirectory(prefix="onejob-demo-", ignore_cleanup_errors=True) as folder:
+        os.environ["ONEJOB_URL"] = f"sqlite:///{Path(folder) / 'demo.db'}?patience=20"
+        sys.exit(_perform(Path(folder)))
 
 
-async def _enqueue(app: App, call: Call[Any]) -> Receipt[Any]:
-    [receipt] = await app.aenqueue_many([call])
-    return receipt
+def _perform(folder: Path) -> int:
+    from rich.console import Console
+
+    from onejob.cli.demo_crew import Crew
+
+    console = Console()
+    with Crew(WORKERS, folder / "workers.log") as crew:
+        try:
+            claims = asyncio.run(_play(crew, console))
+        except TimeoutError:
+            return _failed(crew, "The demo did not end in time; is this machine very busy?")
+        except click.ClickException as error:
+            return _failed(crew, f"The demo could not go on: {error.message}.")
+        if isinstance(claims, int):
+            return claims
+        from onejob.cli.demo_stage import tell_proof
+
+        return 0 if tell_proof(claims, console) else _failed(crew, "What the workers said last:")
 
 
-def _storm(app: App) -> Iterator[Call[Any]]:
-    """The calls of all five kinds, shuffled so that they overlap; versions of a document stay in order."""
-    from onejob.cli.demo_app import handle_webhook, maintain, save_document, search, send_welcome
+async def _play(crew: Crew, console: Console) -> list[Claim] | int:
+    """The proof, or the exit code of who left before it."""
+    from onejob.cli.demo_app import app
+    from onejob.cli.demo_show import QUICK, SLOW, Show
+    from onejob.cli.demo_stage import Lines, Screen, hears_keys, keys_heard
 
-    kinds: list[list[Call[Any]]] = [
-        [send_welcome.job(user=f"user-{n}") for n in range(40) for _ in range(2)],
-        [save_document.job(document=f"doc-{n}", version=v) for v in range(1, 9) for n in range(20)],
-        [handle_webhook.job(event=f"evt-{n}", body="paid") for _ in range(5) for n in range(30)],
-        [search.job(session=f"s{n}", text="duplicates"[:v]) for v in range(1, 11) for n in range(10)],
-        [maintain.job() for _ in range(100)],
-    ]
-    order = [kind for kind in kinds for _ in kind]
-    random.shuffle(order)
-    queues = {id(kind): iter(kind) for kind in kinds}
-    for kind in order:
-        yield next(queues[id(kind)])
+    loop = asyncio.get_running_loop()
+    left: asyncio.Future[int] = loop.create_future()
+
+    def leave(code: int) -> None:
+        if not left.done():
+            left.set_result(code)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, leave, 128 + number)
+    live = console.is_terminal and not console.is_dumb_terminal
+    stage = Screen(console) if live else Lines()
+    show = Show(app, crew, stage, SLOW if live else QUICK)
+
+    def on_key(key: str) -> None:
+        if key in "kK":
+            show.kill_asked.set()
+        elif key in "qQ":
+            leave(0)
+
+    async with app:
+        with contextlib.ExitStack() as stack:
+            if isinstance(stage, Screen):
+                stack.enter_context(stage)
+            else:
+                print(f"onejob demo: {WORKERS} worker processes on a temporary store", flush=True)
+            if live and hears_keys():
+                stack.enter_context(keys_heard(on_key, loop.add_reader))
+            playing = asyncio.create_task(show.run())
+            try:
+                await asyncio.wait({playing, left}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not playing.done():
+                    playing.cancel()
+                    await asyncio.wait({playing})
+            if left.done():
+                return left.result()
+        claims = playing.result()
+        stage.end(show.picture)
+        return claims
 
 
-async def _until_quiet(app: App) -> None:
-    while True:
-        live = {state: n for states in (await app.acounts()).values() for state, n in states.items()}
-        if not any(not state.ended for state in live):
-            return
-        await asyncio.sleep(0.1)
-
-
-async def _proof(app: App, receipts: list[Receipt[Any]]) -> bool:
-    async with app.transaction() as tx:
-        ran = Counter(kind for (kind,) in await tx.execute("select kind from effects"))
-        jobs = {job for (job,) in await tx.execute("select job from effects")}
-    names = {"send_welcome": "welcome", "save_document": "save", "handle_webhook": "webhook"}
-    click.echo(f"\n{'':45} asked   ran  absorbed")
-    for task, told in EVENTS:
-        of_task = [receipt for receipt in receipts if receipt.task.endswith("." + task)]
-        absorbed = Counter(str(receipt.outcome) for receipt in of_task if receipt.deduplicated)
-        why = ", ".join(f"{n} {outcome}" for outcome, n in absorbed.most_common())
-        click.echo(f"{told:45} {len(of_task):5} {ran[names.get(task, task)]:5}  {why}")
-    created = {receipt.id for receipt in receipts if not receipt.deduplicated}
-    named = {receipt.id for receipt in receipts}
-    ok = created == jobs == named
-    verdict = "every one of them ran, once" if ok else "which is NOT what ran"
-    click.echo(f"\n{len(receipts)} calls made {len(created)} jobs; {verdict} ({len(jobs)} effects).")
-    click.echo("The app behind it: onejob demo --code")
-    return ok
+def _failed(crew: Crew, why: str) -> int:
+    click.echo(why, err=True)
+    for line in crew.said():
+        click.echo(f"  {line}", err=True)
+    return 1

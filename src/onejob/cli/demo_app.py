@@ -1,45 +1,75 @@
-"""The app of `onejob demo`: five ways to mean "duplicate", one line of policy each."""
+"""The app of `onejob demo`: five ways to mean "duplicate", one line of policy each.
 
-from __future__ import annotations
+It also runs by itself: save it as demo_app.py, then `python demo_app.py`, or `onejob worker demo_app.py:app`.
+"""
 
 import asyncio
+import os
+from collections.abc import AsyncGenerator
 
 import onejob
 from onejob import App, Unique
 
-app = App()
+app = App()  # $ONEJOB_URL, or a file in this folder
 
 
-@app.task(unique=Unique.once(by="user"))
+@app.task(queue="clicks", unique=Unique.once(by="user"))
 async def send_welcome(user: str) -> None:
-    await effect("welcome", user)
+    await effect("click", user, 0.05)
 
 
-@app.task(unique=Unique.latest(by="document"))
+@app.task(queue="edits", unique=Unique.latest(by="document"))
 async def save_document(document: str, version: int) -> None:
-    await effect("save", f"{document} v{version}")
+    await effect("edit", f"{document} v{version}", 0.5)
 
 
-@app.task(unique=Unique.once(by="event"))
-async def handle_webhook(event: str, body: str) -> None:
-    await effect("webhook", event)
+@app.task(queue="webhooks", unique=Unique.once(by="event"))
+async def handle_webhook(event: str, delivery: int) -> None:
+    await effect("webhook", event, 0.1)
 
 
-@app.task(unique=Unique.debounce(0.5, by="session"))
+@app.task(queue="searches", unique=Unique.debounce(0.6, by="session"))
 async def search(session: str, text: str) -> None:
-    await effect("search", text)
+    await effect("search", f"{session} {text}", 0.1)
 
 
-@app.task(unique=Unique.coalesce(by=()))
-async def maintain() -> None:
-    await effect("maintain", "everything")
+@app.task(queue="maintenance", unique=Unique.in_flight(by="night"))
+async def maintain(night: str, seconds: float) -> None:
+    await effect("maintenance", night, seconds)
 
 
-async def effect(kind: str, detail: str) -> None:
-    """What a job does to the world, written once per job: its idempotency key says which."""
-    await asyncio.sleep(0.05)
+async def effect(kind: str, detail: str, seconds: float) -> None:
+    """Work for a while, then act once: the job's idempotency key is the same in every attempt."""
+    await asyncio.sleep(seconds)
     async with app.transaction() as tx:
         await tx.execute(
-            "insert into effects (job, kind, detail) values (?, ?, ?)",
+            "insert into effects (job, kind, detail) values (?, ?, ?) on conflict (job) do nothing",
             (onejob.current_job().idempotency_key, kind, detail),
         )
+
+
+@app.lifespan
+async def tables() -> AsyncGenerator[None, None]:
+    async with app.transaction() as tx:
+        await tx.execute("create table if not exists effects (job text primary key, kind text, detail text)")
+        await tx.execute("create table if not exists starts (job text, attempt integer, pid integer)")
+    yield
+
+
+@app.on_start
+async def note_start(job: onejob.CurrentJob) -> None:
+    async with app.transaction() as tx:
+        await tx.execute("insert into starts values (?, ?, ?)", (job.id, job.attempt, os.getpid()))
+
+
+async def main() -> None:
+    async with app, app.worker():
+        receipts = [await send_welcome.aenqueue("ada") for _ in range(3)]
+        receipts += [await save_document.aenqueue("novel", version) for version in (1, 2, 3)]
+        for receipt in receipts:
+            print(receipt)
+        await asyncio.gather(*(receipt.aresult(timeout=10) for receipt in receipts if receipt.new_or_none()))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

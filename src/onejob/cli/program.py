@@ -1,19 +1,42 @@
-"""The commands of `onejob` by name; each module is imported when its command is asked for."""
+"""The commands of `onejob` by name, and how the program ends; each command is imported when it is asked for."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any, Final
 
 import click
 
-COMMANDS = {
-    "demo": "onejob.cli.demo:demo",
-    "worker": "onejob.cli.worker:worker",
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+
+COMMANDS: Final = {
+    "demo": ("onejob.cli.demo:demo", "Watch duplicates being absorbed, on a temporary store."),
+    "init": ("onejob.cli.init:init", "Write a small app to start from."),
+    "dev": ("onejob.cli.dev:dev", "Run an app's jobs, and start again whenever a .py file changes."),
+    "worker": ("onejob.cli.worker:worker", "Run the jobs of an app."),
+    "enqueue": ("onejob.cli.enqueue:enqueue", "Ask for a task to be run, and say what became of that."),
+    "status": ("onejob.cli.status:status", "Show how many jobs there are, and who runs them."),
+    "jobs": ("onejob.cli.jobs:jobs", "List the jobs that a filter matches, newest first."),
+    "job": ("onejob.cli.jobs:job", "Show all there is to know about a job."),
+    "why": ("onejob.cli.why:why", "Say why a job stands as it does, or who holds a key."),
+    "keys": ("onejob.cli.keys:keys", "List the keys on record, the most recently taken first."),
+    "key": ("onejob.cli.keys:key", "Change a key."),
+    "retry": ("onejob.cli.amend:retry", "Run failed jobs again."),
+    "delete": ("onejob.cli.amend:delete", "Remove jobs from the record."),
+    "dead": ("onejob.cli.dead:dead", "List dead letters, retry or delete them."),
+    "prune": ("onejob.cli.prune:prune", "Remove ended jobs that have been kept long enough."),
+    "top": ("onejob.cli.top:top", "Watch queues, workers and running jobs."),
+    "doctor": ("onejob.cli.doctor:doctor", "Say what is wrong with a store, and what to do."),
 }
+"""Each command's place, and what the list of commands says about it: the first line of its own help."""
 
 
 class Program(click.Group):
-    """A group that imports its commands late."""
+    """A group that imports its commands late and ends quietly."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which people meet them."""
@@ -23,11 +46,97 @@ class Program(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
         return getattr(import_module(module), name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command, or name a near one."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from difflib import get_close_matches
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="onejob")
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; when nobody reads its output any more, end without a word."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # which click would call an error
+            _let_go_of_stdout()
+            raise click.exceptions.Exit(PIPE_CLOSED) from None
+        except KeyboardInterrupt:  # for which click would print a line of its own
+            raise click.Abort from None
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run a command line and end the process with its exit code."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        sys.exit(_exit_code(lambda: super(Program, self).main(*args, standalone_mode=False, **extra)))
+
+
+def _exit_code(run: Callable[[], Any]) -> int:
+    try:
+        code = run()
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        _let_go_of_stdout()
+        return PIPE_CLOSED
+    except Exception as error:
+        return _known(error)
+    return code if isinstance(code, int) else 0
+
+
+def _known(error: Exception) -> int:
+    """The exit code of an error that onejob raises on purpose; others are bugs, and shown as such."""
+    from onejob.core.errors import ArgumentsInvalid, InvalidOption, OnejobError, PayloadTooLarge, UnknownTask
+
+    if not isinstance(error, OnejobError):
+        raise error
+    click.echo(f"Error: {error}", err=True)
+    return 2 if isinstance(error, (ArgumentsInvalid, InvalidOption, PayloadTooLarge, UnknownTask)) else 1
+
+
+def _let_go_of_stdout() -> None:
+    """Nobody reads any more: what is still buffered must not fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"onejob {version('onejob')}")
+    ctx.exit()
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExample:\n  onejob init && onejob dev jobs:app",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
 def program() -> None:
     """A durable job queue in which the same work is never queued twice."""

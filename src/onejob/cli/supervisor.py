@@ -7,15 +7,21 @@ import os
 import random
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
+
+from onejob.cli.health import HealthCheck, HealthOptions, Report, children_report
 
 USAGE_ERROR = 2
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 STEADY_AFTER = 60.0
 """Seconds of life after which a crash counts as the first again."""
+PULSE = 1.0
+"""Seconds between looks at the children for the health file."""
 PATIENCE = 15.0
 """Seconds beyond the drain time after which a child that does not end is killed."""
 
@@ -35,6 +41,17 @@ class Supervisor:
         self._quiet = quiet
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._exit_code = 0
+        self._files: list[Path] = []
+        self._draining = False
+
+    def watched(self, options: HealthOptions, patience: float) -> int:
+        """Run with a health check over all children: each keeps a file, which is fresh for `patience` seconds."""
+        if not options:
+            return asyncio.run(self.run())
+        with tempfile.TemporaryDirectory(prefix="onejob-health-") as folder:
+            self._files = [Path(folder) / str(slot) for slot in range(self._processes)]
+            with HealthCheck(options, lambda: self._report(patience), PULSE):
+                return asyncio.run(self.run())
 
     async def run(self) -> int:
         """Run until told to stop; returns the exit code: 0, or 2 if the children cannot start as asked."""
@@ -84,6 +101,7 @@ class Supervisor:
             "-c",
             "from onejob.cli import main; main()",
             *self._arguments,
+            *self._health_arguments(slot),
             "--lifeline",
             str(self._lifeline),
             pass_fds=(self._lifeline,),
@@ -97,9 +115,17 @@ class Supervisor:
         finally:
             del self._children[slot]
 
+    def _health_arguments(self, slot: int) -> list[str]:
+        return ["--health-port", "0", "--health-file", str(self._files[slot])] if self._files else []
+
+    def _report(self, patience: float) -> Report:
+        report = children_report(self._files, patience)
+        return {**report, "alive": report["alive"] and not self._draining}
+
     def _forward(self, number: signal.Signals) -> None:
         if not self._stopping.is_set():
             self._stopping.set()
+            self._draining = True
             self._loop.call_later(self._drain + PATIENCE, self._kill)
         for child in self._children.values():
             child.send_signal(number)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -14,13 +15,31 @@ from onejob.core.errors import OnejobError
 
 if TYPE_CHECKING:
     from onejob.app import App
+    from onejob.cli.health import HealthOptions
     from onejob.worker import Worker
 
+BEAT = 1.0
+"""Seconds between looks at the worker for its health file."""
 
-@click.command()
+
+@click.command(
+    epilog="\b\nExample:\n  onejob worker jobs:app --queues mail,default --concurrency 50 --processes 4"
+)
 @click.argument("target", metavar="MODULE:APP")
 @click.option("-q", "--queues", help="Queues to serve, in this order: a,b. [default: those of all tasks]")
 @click.option("-c", "--concurrency", default=10, show_default=True, help="Jobs at a time, per process.")
+@click.option(
+    "--children", type=int, help="Processes for tasks of process=True, per process. [default: one per core]"
+)
+@click.option(
+    "--max-jobs-per-child",
+    default=1000,
+    show_default=True,
+    help="Jobs after which such a process is replaced.",
+)
+@click.option(
+    "--max-memory-per-child", type=int, metavar="MIB", help="Memory beyond which such a process is replaced."
+)
 @click.option("-p", "--processes", default=1, show_default=True, type=click.IntRange(1, 512))
 @click.option("--lease", default=30.0, show_default=True, help="Seconds after which a silent worker is dead.")
 @click.option(
@@ -30,27 +49,49 @@ if TYPE_CHECKING:
     "--drain", default=30.0, show_default=True, help="Seconds that running jobs may take at the end."
 )
 @click.option("--poll", default=5.0, show_default=True, help="Seconds between looks where no hint came.")
+@click.option(
+    "--health-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Answer GET /health on this port of 127.0.0.1: 200 or 503.",
+)
+@click.option(
+    "--health-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file that is there, and newly written, while all is well.",
+)
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say how each job ended.")
 @click.option("--lifeline", type=int, hidden=True, help="A pipe; when it closes, the supervisor is gone.")
 def worker(
-    target: str, processes: int, lifeline: int | None, quiet: bool, verbose: bool, **settings: Any
+    target: str,
+    *,
+    processes: int,
+    health_port: int,
+    health_file: Path | None,
+    lifeline: int | None,
+    quiet: bool,
+    verbose: bool,
+    **settings: Any,
 ) -> None:
     """Run the jobs of an app: MODULE:APP, MODULE with one app in it, or FILE.py:APP.
 
     SIGTERM or Ctrl-C stops taking jobs and lets those under way end within --drain seconds; what is left
     is handed back. A second one hands back at once.
     """
+    from onejob.cli.health import HealthOptions
+
+    options = HealthOptions(health_port, health_file)
     if processes > 1:
         from onejob.cli.supervisor import Supervisor
 
         supervisor = Supervisor(_child_arguments(), processes, settings["drain"], quiet=quiet)
-        sys.exit(asyncio.run(supervisor.run()))
+        sys.exit(supervisor.watched(options, patience=max(settings["lease"], BEAT * 3)))
     from onejob.cli.target import load_app
 
     app = load_app(target)
     _set_up_logging(quiet=quiet, verbose=verbose)
-    _run(app, settings, lifeline, quiet=quiet)
+    _run(app, settings, lifeline, options)
 
 
 def _child_arguments() -> list[str]:
@@ -58,43 +99,33 @@ def _child_arguments() -> list[str]:
     return [*sys.argv[1:], "--processes", "1"]
 
 
-def _run(app: App, settings: dict[str, Any], lifeline: int | None, *, quiet: bool) -> None:
+def _run(app: App, settings: dict[str, Any], lifeline: int | None, options: HealthOptions) -> None:
+    from onejob.cli.health import HealthCheck
+
     try:
         made = app.worker(**settings)
     except OnejobError as error:
         raise click.UsageError(str(error)) from error
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(app, made, lifeline, quiet=quiet))
+            with HealthCheck(options, lambda: made.health().as_data(), BEAT):
+                runner.run(_serve(made, lifeline))
+            if made.stuck:
+                _end_now()
+            runner.run(app.aclose())
     except OnejobError as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _serve(app: App, made: Worker, lifeline: int | None, *, quiet: bool) -> None:
-    def say(line: str) -> None:
-        if not quiet:
-            click.echo(f"onejob worker {made.id} {line}", err=True)
-
+async def _serve(made: Worker, lifeline: int | None) -> None:
     if lifeline is not None:
         asyncio.get_running_loop().add_reader(lifeline, _on_orphaned, made, lifeline)
-    queues, concurrency = ", ".join(made.settings.queues), made.settings.concurrency
-    await made.run(ready=lambda: say(f"serving {queues} · concurrency {concurrency} · {app.url}"))
-    say(f"stopped: {_summary(made)}")
-    if made.stuck:
-        _end_now()
-    await app.aclose()
+    await made.run()
 
 
 def _on_orphaned(made: Worker, lifeline: int) -> None:
     asyncio.get_running_loop().remove_reader(lifeline)
     made.stop()
-
-
-def _summary(made: Worker) -> str:
-    words = {"complete": "completed", "retry": "to be retried", "fail": "failed", "hand_back": "handed back"}
-    counts = made.counts
-    told = [f"{counts[move]} {words.get(move, move)}" for move in counts if move != "complete"]
-    return ", ".join([f"{counts['complete']} completed", *told])
 
 
 def _end_now() -> NoReturn:

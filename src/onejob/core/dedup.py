@@ -124,6 +124,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     fingerprint: bytes
     items: int = 0
     """How many items this call brings, for *collect*."""
+    size: int = 0
+    """How many bytes its payload had before it was compressed; 0: it was not."""
 
 
 class AppWindow:

@@ -134,3 +134,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     progress: bytes | None = None
     result: bytes | None = None
     error: str | None = None
+    origin: JobId | None = None
+    """Of a dead letter: the job that failed, and its queue."""
+    origin_queue: str | None = None

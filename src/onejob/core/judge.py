@@ -65,6 +65,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: bytes = b""
     items: int = 0
     size: int = 0
+    """Bytes of its payload before compression."""
     calls: tuple[Call, ...] = ()
     gone: bool = False
     """The job has been pruned or deleted; only the key remembers it."""
@@ -233,7 +234,8 @@ def _postpone(job: NewJob, holder: Holder, rules: Rules, now: int) -> Decision:
 def _collect(job: NewJob, holder: Holder, now: int) -> Decision:
     items = holder.items + (job.plan.items if job.plan is not None else 0)
     limit = job.plan.rules.max_items if job.plan is not None else 0
-    fits = items <= limit and holder.size + len(job.payload) < MAX_PAYLOAD
+    size = (job.plan.size if job.plan is not None else 0) or len(job.payload)
+    fits = items <= limit and holder.size + size < MAX_PAYLOAD
     if not fits or holder.items >= limit:
         taken = _take(job, holder, Verdict.FOLLOW, now)
         return msgspec.structs.replace(taken, hurry_holder=holder.attempt == 0 and holder.due > now)

@@ -10,6 +10,7 @@ from typing import assert_never
 
 import msgspec
 
+from onejob.core.dead_letter import dead_letter_of
 from onejob.core.job import QUEUED, Claimed, Lease, State
 
 
@@ -27,6 +28,8 @@ class Move(StrEnum):
     MISS = "miss"
     LOSE = "lose"
     PERISH = "perish"
+    CRASH = "crash"
+    SUCCUMB = "succumb"
     FAIL = "fail"
     REVOKE = "revoke"
     EXPIRE = "expire"
@@ -62,6 +65,8 @@ MOVES: dict[Move, Rule] = {
     Move.MISS: Rule(_RUNNING, _AGAIN, attempt=-1, misses=1),
     Move.LOSE: Rule(_RUNNING, _AGAIN, crashes=1, orphaned=True),
     Move.PERISH: Rule(_RUNNING, frozenset({State.FAILED, State.REVOKED}), crashes=1, orphaned=True),
+    Move.CRASH: Rule(_RUNNING, _AGAIN, crashes=1),
+    Move.SUCCUMB: Rule(_RUNNING, frozenset({State.FAILED, State.REVOKED}), crashes=1),
     Move.FAIL: Rule(_RUNNING, frozenset({State.FAILED, State.REVOKED}), failures=1),
     Move.REVOKE: Rule(QUEUED, frozenset({State.REVOKED})),
     Move.EXPIRE: Rule(QUEUED, frozenset({State.REVOKED})),
@@ -70,7 +75,12 @@ MOVES: dict[Move, Rule] = {
 """A running job that has been flagged ends revoked by whichever settling move comes next."""
 
 SETTLING = frozenset(move for move, rule in MOVES.items() if rule.source == _RUNNING)
-ENDING = {Move.COMPLETE: State.COMPLETED, Move.FAIL: State.FAILED, Move.PERISH: State.FAILED}
+ENDING = {
+    Move.COMPLETE: State.COMPLETED,
+    Move.FAIL: State.FAILED,
+    Move.PERISH: State.FAILED,
+    Move.SUCCUMB: State.FAILED,
+}
 """The settling moves after which a job does not run again, and how it then stands."""
 
 
@@ -82,6 +92,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     delay: int = 0
     result: bytes | None = None
     error: str | None = None
+    dead_letter: str | None = None
+    """Where a copy waits from now on, if this really ends the job as failed."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -121,10 +133,19 @@ class Lost(msgspec.Struct, frozen=True):
     worker: str
 
 
-Outcome = Succeeded | Raised | Snoozed | Returned | Unknown | Lost
+class Crashed(msgspec.Struct, frozen=True):
+    """The process that ran it died; its worker lives on and says how."""
+
+    reason: str
+
+
+Outcome = Succeeded | Raised | Snoozed | Returned | Unknown | Lost | Crashed
 
 MISS_DELAY = 15_000
 MAX_MISSES = 40
+CRASH_DELAY = 1_000
+"""The wait (ms) after a first crash; each further one doubles it."""
+MAX_CRASH_DELAY = 60_000
 
 
 def after_attempt(job: Claimed, outcome: Outcome) -> Settlement:
@@ -135,7 +156,7 @@ def after_attempt(job: Claimed, outcome: Outcome) -> Settlement:
         case Raised(error, attempts, retry_in, False) if job.failures + 1 < attempts:
             return Settlement(job.lease, Move.RETRY, delay=retry_in, error=error)
         case Raised(error):
-            return Settlement(job.lease, Move.FAIL, error=error)
+            return _failed(job, Move.FAIL, error)
         case Snoozed(delay):
             return Settlement(job.lease, Move.SNOOZE, delay=delay)
         case Returned():
@@ -143,22 +164,38 @@ def after_attempt(job: Claimed, outcome: Outcome) -> Settlement:
         case Unknown() if job.misses < MAX_MISSES:
             return Settlement(job.lease, Move.MISS, delay=MISS_DELAY)
         case Unknown(known):
-            return Settlement(
-                job.lease,
+            return _failed(
+                job,
                 Move.FAIL,
-                error=f"UnknownTask: no worker of queue {job.queue!r} knew task {job.task!r} for 10 minutes; "
+                f"UnknownTask: no worker of queue {job.queue!r} knew task {job.task!r} for 10 minutes; "
                 f"the last one knows {known}",
             )
         case Lost(worker) if job.crashes < job.max_crashes:
             return Settlement(job.lease, Move.LOSE, error=_lost(worker))
         case Lost(worker):
-            return Settlement(
-                job.lease,
+            return _failed(
+                job,
                 Move.PERISH,
-                error=f"{_lost(worker)}; lost {job.crashes + 1} times, max_crashes is {job.max_crashes}",
+                f"{_lost(worker)}; lost {job.crashes + 1} times, max_crashes is {job.max_crashes}",
+            )
+        case Crashed(reason) if job.crashes < job.max_crashes:
+            return Settlement(job.lease, Move.CRASH, delay=_crash_delay(job.crashes), error=reason)
+        case Crashed(reason):
+            return _failed(
+                job,
+                Move.SUCCUMB,
+                f"{reason}; crashed {job.crashes + 1} times, max_crashes is {job.max_crashes}",
             )
         case _:
             assert_never(outcome)
+
+
+def _failed(job: Claimed, move: Move, error: str) -> Settlement:
+    return Settlement(job.lease, move, error=error, dead_letter=dead_letter_of(job.options, job.queue))
+
+
+def _crash_delay(crashes: int) -> int:
+    return min(CRASH_DELAY << min(crashes, 16), MAX_CRASH_DELAY)
 
 
 def _lost(worker: str) -> str:

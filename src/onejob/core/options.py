@@ -68,6 +68,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     timeout: int | None = None
     into: str | None = None
     """The list parameter that collected calls are appended to."""
+    dead_letter: str | None = None
+    """The queue in which a copy waits if the job fails."""
 
 
 _encoder = msgspec.json.Encoder()

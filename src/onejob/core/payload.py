@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
-import json
 import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -144,6 +143,7 @@ def unencodable(value: object, encode: Callable[[object], bytes]) -> Unfit:
 
 def refuse_duplicate_keys(payload: bytes) -> None:
     """Raise `ValueError` if an object of this JSON, at any depth, has a key twice."""
+    import json  # only bytes of another make need it
 
     def unique(pairs: list[tuple[str, Any]]) -> None:
         names = [name for name, _ in pairs]

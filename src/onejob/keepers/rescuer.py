@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
-from onejob.core.lifecycle import Lost, Move, after_attempt
-from onejob.store import Settled, Store
+from onejob.core.job import Claimed
+from onejob.core.lifecycle import Lost, Move, Settlement, after_attempt
+from onejob.logs import event
+from onejob.store import Expired, Settled, Store
+
+Tell: TypeAlias = Callable[[Claimed, Settlement, Settled], None]
+"""Who wants to know of each rescue: the job, how its attempt was ended, and what the store made of that."""
 
 log = logging.getLogger("onejob.keepers")
 
@@ -16,10 +22,11 @@ BATCH = 100
 class Rescuer:
     """Finds lost jobs and settles them; a heartbeat that comes first, or another rescuer, wins."""
 
-    def __init__(self, store: Store, every: float) -> None:
+    def __init__(self, store: Store, every: float, tell: Tell | None = None) -> None:
         self.name: Final = "rescuer"
         self.every: Final = every
         self._store = store
+        self._tell = tell
 
     async def tick(self) -> int:
         """Rescue what is lost by now; returns how many."""
@@ -32,15 +39,21 @@ class Rescuer:
                 if settled is Settled.LOST:
                     continue
                 taken += 1
-                log.warning(
-                    "job %s (task %s) was lost with worker %s: %s",
-                    expired.job.id,
-                    expired.job.task,
-                    expired.worker,
-                    "it runs again" if settlement.move is Move.LOSE else "it has failed",
-                    extra={"job": expired.job.id, "task": expired.job.task, "worker": expired.worker},
-                )
+                _log(expired, settlement, settled)
+                if self._tell is not None:
+                    self._tell(expired.job, settlement, settled)
             rescued += taken
             if len(lost) < BATCH or not taken:
                 break
         return rescued
+
+
+def _log(expired: Expired, settlement: Settlement, settled: Settled) -> None:
+    job, worker = expired.job, expired.worker
+    if settled is Settled.REVOKED:
+        then = "it ended revoked"
+    else:
+        then = "it runs again" if settlement.move is Move.LOSE else "it has failed"
+    text = f"job {job.id} (task {job.task}) was lost with worker {worker}: {then}"
+    fields = {"job": job.id, "task": job.task, "queue": job.queue, "attempt": job.attempt, "worker": worker}
+    event(log, logging.WARNING, "job.rescued", text, move=settlement.move.value, **fields)

@@ -8,6 +8,8 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
+from onejob.logs import event
+
 log = logging.getLogger("onejob.keepers")
 
 
@@ -42,5 +44,6 @@ async def _keep(keeper: Keeper) -> None:
         try:
             await keeper.tick()
         except Exception as error:
-            log.warning("%s failed, and will try again: %s: %s", keeper.name, type(error).__name__, error)
+            text = f"{keeper.name} failed, and will try again: {type(error).__name__}: {error}"
+            event(log, logging.WARNING, "keeper.failed", text, keeper=keeper.name)
         await asyncio.sleep(keeper.every * random.uniform(0.75, 1.25))

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from onejob.app import App
+from onejob.core.filter import JobFilter
 from onejob.core.job import Job
 from onejob.core.options import decode_options
 from onejob.plans import Call
-from onejob.store import JobFilter, Key
+from onejob.store import Key
 from onejob.tasks import Task
 
 SHOWN = 10
@@ -25,6 +26,11 @@ def assert_enqueued(app: App, task: Task[..., Any], /, **arguments: object) -> J
 
 async def aassert_enqueued(app: App, task: Task[..., Any], /, **arguments: object) -> Job:
     """As `assert_enqueued`, in async code."""
+    for name in arguments:
+        if name not in task.codec.parameters:
+            raise TypeError(
+                f"Task {task.name!r} has no parameter {name!r}: such a job can never be on record."
+            )
     jobs = await _jobs(app, task)
     for job in jobs:
         given = _arguments(task, job)
@@ -90,7 +96,7 @@ async def aassert_absorbed(
 
 
 async def _jobs(app: App, task: Task[..., Any]) -> list[Job]:
-    return (await app.store.jobs(JobFilter(task=task.name), LISTED)).jobs
+    return (await app.store.jobs(JobFilter(tasks=frozenset({task.name})), LISTED)).jobs
 
 
 def _arguments(task: Task[..., Any], job: Job) -> dict[str, object]:

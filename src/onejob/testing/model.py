@@ -63,6 +63,13 @@ class Model:
                 started.append(id)
         return started
 
+    def next_due(self, queues: Iterable[str], now: int) -> int | None:
+        """How long until a job of these queues becomes due by itself."""
+        waits = [
+            job.due - now for job in self.jobs.values() if job.state == "delayed" and job.call.queue in queues
+        ]
+        return min((wait for wait in waits if wait > 0), default=None)
+
     def settle(self, id: str, lease: int, move: str, delay: int, now: int) -> str:
         """End an attempt, if the lease is still the job's."""
         job = self.jobs.get(id)
@@ -71,7 +78,7 @@ class Model:
         if move in ("lose", "perish") and not self._silent(job.worker, now):
             return "lost"
         job.failures += move in ("retry", "fail")
-        job.crashes += move in ("lose", "perish")
+        job.crashes += move in ("lose", "perish", "crash", "succumb")
         job.misses += move == "miss"
         job.attempt -= move in ("hand_back", "miss")
         job.worker = None
@@ -81,7 +88,7 @@ class Model:
         match move:
             case "complete":
                 self._end(id, "completed", now)
-            case "fail" | "perish":
+            case "fail" | "perish" | "succumb":
                 self._end(id, "failed", now)
             case "hand_back" | "lose":
                 job.state = "waiting"

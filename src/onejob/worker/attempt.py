@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
@@ -10,7 +11,7 @@ from typing import TypeAlias
 from onejob.core.job import Claimed, Lease
 from onejob.core.lifecycle import Outcome
 from onejob.current import AbortReason, CurrentJob
-from onejob.worker.setup import log
+from onejob.worker.journal import say
 
 STUBBORN_AFTER = 5.0
 """Seconds after which a coroutine that goes on in spite of its cancellation is worth a warning."""
@@ -46,6 +47,7 @@ class Attempt:
         "outcome",
         "returned",
         "sent_progress",
+        "stop_process",
         "timer",
     )
 
@@ -59,6 +61,8 @@ class Attempt:
         self.returned = False
         """A handler in a thread has returned, though its loop may be gone and never learn of it."""
         self.sent_progress: bytes | None = None
+        self.stop_process: Callable[[Interruption], None] | None = None
+        """How to end the process that the handler runs in; None while none does."""
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -78,9 +82,9 @@ class Attempt:
         self.current.aborted.set(reason)
 
     def interrupt(self, why: Interruption) -> None:
-        """Tell the handler, and cancel it if it is a coroutine; a thread cannot be stopped. In the loop only.
+        """Tell the handler, and cancel it if it is a coroutine; end its process; a thread cannot be stopped.
 
-        The first reason decides the outcome; a second call cancels again.
+        In the loop only. The first reason decides the outcome; a second call cancels again.
         """
         if self.outcome is not None or self.handle is None or self.handle.done():
             return
@@ -88,11 +92,13 @@ class Attempt:
             self.interrupted = why
         if why in _TOLD:
             self.tell(_TOLD[why])
+        if self.stop_process is not None:
+            self.stop_process(why)
+            return
         if self.in_thread:
             if why is not Interruption.SHUTDOWN:
-                log.warning(
-                    "%s in a thread (%s); it cannot be stopped and keeps its slot until it returns", self, why
-                )
+                text = f"{self} in a thread ({why}); it cannot be stopped and keeps its slot until it returns"
+                say(logging.WARNING, "handler.stuck", text, self.claimed, reason=why.value)
             return
         self.handle.cancel()
         self.handle.get_loop().call_later(STUBBORN_AFTER, self._warn_if_stubborn, why)
@@ -102,10 +108,9 @@ class Attempt:
 
     def _warn_if_stubborn(self, why: Interruption) -> None:
         if self.outcome is None:
-            log.warning("%s although it was cancelled (%s); it keeps its slot until it returns", self, why)
+            text = f"{self} although it was cancelled ({why}); it keeps its slot until it returns"
+            say(logging.WARNING, "handler.stuck", text, self.claimed, reason=why.value)
 
 
 Roster: TypeAlias = dict[Lease, Attempt]
 """Every lease this worker believes it holds, up to the reply of the settlement that ends it."""
-
-OnEnd: TypeAlias = Callable[[Attempt], None]

@@ -7,6 +7,7 @@ worker's own loop, so that a handler that blocks it is named.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -21,9 +22,10 @@ from onejob.current import AbortReason
 from onejob.store import Pulse, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
+from onejob.worker.journal import say
 from onejob.worker.loopwatch import LoopWatch
 from onejob.worker.pump import Pump
-from onejob.worker.setup import Settings, log
+from onejob.worker.setup import Settings
 
 TICK = 0.4
 """Seconds between looks at the worker; only some of them lead to a beat."""
@@ -49,6 +51,10 @@ class Heartbeat:
     def fresh(self) -> bool:
         """True while the last beat still covers a new claim; a claim under an ended lease would be rescued."""
         return time.monotonic() < self._held_until
+
+    def age(self) -> float | None:
+        """Seconds since the last beat that the store has answered; None before the first. From any thread."""
+        return time.monotonic() - self._beaten_at if self._beaten_at else None
 
     async def start(self, pump: Pump, cancels_on_abort: Callable[[Attempt], bool]) -> None:
         """Beat once, so that trouble with the store is raised here, then go on in a thread."""
@@ -127,7 +133,8 @@ class Heartbeat:
         # Counted from before the call: at no moment do we believe in a lease longer than the store does.
         self._held_until, self._beaten_at = sent + lease, sent
         if self._failures:
-            log.info("heartbeat works again after %d failures", self._failures)
+            text = f"heartbeat works again after {self._failures} failures"
+            say(logging.INFO, "heartbeat.works", text, worker=self._worker)
             self._failures = 0
         for attempt in mine.values():
             attempt.sent_progress = progress.get(attempt.claimed.id, attempt.sent_progress)
@@ -150,9 +157,8 @@ class Heartbeat:
         # One that has ended may be settled already; the reply to its settlement says what became of it.
         if not attempt.running or attempt.current.aborted.reason is AbortReason.LOST:
             return
-        log.warning(
-            "%s, but its lease is lost: the handler is told, and its outcome will be refused", attempt
-        )
+        text = f"{attempt}, but its lease is lost: the handler is told, and its outcome will be refused"
+        say(logging.WARNING, "lease.lost", text, attempt.claimed, worker=self._worker)
         attempt.tell(AbortReason.LOST)
         _in_loop(self._loop, attempt.interrupt, Interruption.LOST)
 
@@ -169,7 +175,8 @@ class Heartbeat:
                 and self._pump.calls_ended >= seen[lease]
                 and lease not in self._roster
             ):
-                log.warning("job %s was claimed but its reply was lost; it goes back uncharged", id)
+                text = f"job {id} was claimed but its reply was lost; it goes back uncharged"
+                say(logging.WARNING, "job.orphaned", text, job=id, worker=self._worker)
                 _in_loop(self._loop, self._pump.owe, Settlement(lease, Move.HAND_BACK))
                 seen[lease] = self._pump.calls_begun + 2
         self._strangers = seen
@@ -178,7 +185,8 @@ class Heartbeat:
         self._failures += 1
         self._next_beat = time.monotonic() + random.uniform(0.05, 0.4)
         if self._failures in (1, 10) or self._failures % 100 == 0:
-            log.warning("heartbeat failed (%d in a row): %s", self._failures, first_line(describe(error)))
+            text = f"heartbeat failed ({self._failures} in a row): {first_line(describe(error))}"
+            say(logging.WARNING, "heartbeat.failed", text, worker=self._worker)
         if not self.fresh():
             for attempt in self._roster.copy().values():
                 self._lose(attempt)
@@ -193,7 +201,8 @@ class Heartbeat:
             await self._store.settle(done)
             await self._store.leave(self._worker)
         except Exception as error:
-            log.warning("the last outcomes could not be stored: %s", first_line(describe(error)))
+            text = f"the last outcomes could not be stored: {first_line(describe(error))}"
+            say(logging.WARNING, "store.trouble", text, worker=self._worker)
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: object) -> None:

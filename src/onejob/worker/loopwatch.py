@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
+from onejob.core.job import Claimed
 from onejob.worker.attempt import Roster
-from onejob.worker.setup import log
+from onejob.worker.journal import say
 
 
 class LoopWatch:
@@ -28,22 +30,23 @@ class LoopWatch:
                 self._loop.call_soon_threadsafe(self._answer)
         elif not self._warned and now - self._asked > self._patience and not self._loop.is_closed():
             self._warned = True
-            log.warning(
-                "the event loop has been blocked for %.1f s by %s; use `await`, or a plain function, which "
-                "runs in a thread",
-                now - self._asked,
-                self._culprit(),
-            )
+            job, culprit = self._culprit()
+            text = f"the event loop has been blocked for {now - self._asked:.1f} s by {culprit}"
+            hint = "use `await`, or a plain function, which runs in a thread"
+            say(logging.WARNING, "loop.blocked", f"{text}; {hint}", job)
 
     def _answer(self) -> None:
         asked, self._asked = self._asked, None
         if self._warned and asked is not None:
             self._warned = False
-            log.warning("the event loop goes on after %.1f s", time.monotonic() - asked)
+            text = f"the event loop goes on after {time.monotonic() - asked:.1f} s"
+            say(logging.WARNING, "loop.unblocked", text)
 
-    def _culprit(self) -> str:
+    def _culprit(self) -> tuple[Claimed | None, str]:
         current = asyncio.current_task(self._loop)
         for attempt in self._roster.copy().values():
             if attempt.handle is current and current is not None:
-                return f"task {attempt.claimed.task} (job {attempt.claimed.id})"
-        return "other code of this process" if current is None else f"asyncio task {current.get_name()}"
+                return attempt.claimed, f"task {attempt.claimed.task} (job {attempt.claimed.id})"
+        if current is None:
+            return None, "other code of this process"
+        return None, f"asyncio task {current.get_name()}"

@@ -9,7 +9,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING
 
 from onejob.core.errors import OnejobError, StoreClosed
 from onejob.core.job import WorkerId
@@ -17,8 +17,12 @@ from onejob.core.lifecycle import Move, Outcome, Raised, Returned, Settlement, a
 from onejob.store import Claims, Settled, SettleReply, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
+from onejob.worker.journal import note_end, note_start, say
 from onejob.worker.runner import Runner
 from onejob.worker.setup import Settings, log
+
+if TYPE_CHECKING:
+    from onejob.worker.observer import Observer
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
@@ -39,6 +43,7 @@ class Pump:
         runner: Runner,
         roster: Roster,
         may_claim: Callable[[], bool],
+        observer: Observer | None = None,
     ) -> None:
         self.calls_begun = 0
         self.calls_ended = 0
@@ -49,6 +54,7 @@ class Pump:
         self._runner = runner
         self._roster = roster
         self._may_claim = may_claim
+        self._observer = observer
         self._claiming = True
         self._hungry = True
         self._next_due: float | None = None
@@ -151,6 +157,9 @@ class Pump:
                 attempt.handle = self._loop.create_task(self._attend(attempt))
             else:
                 self._end(attempt, Returned())
+        if log.isEnabledFor(logging.DEBUG):
+            for attempt in attempts:
+                note_start(attempt.claimed, self._worker)
         # Runs after the first step of each, so that one call looks after all of them.
         self._loop.call_soon(self._end_unstarted, attempts)
 
@@ -158,7 +167,8 @@ class Pump:
         try:
             outcome = await self._runner.run(attempt)
         except Exception as error:  # a fault of ours must not keep the job running for ever
-            log.exception("the runner itself failed with job %s", attempt.claimed.id)
+            text = f"the runner itself failed with job {attempt.claimed.id}: {describe(error)}"
+            say(logging.ERROR, "worker.fault", text, attempt.claimed)
             outcome = Raised(describe(error), attempts=1, retry_in=0, final=True)
         self._end(attempt, outcome)
 
@@ -175,7 +185,8 @@ class Pump:
             self._waiter.set_result(None)
 
     def _acknowledge(self, done: Sequence[Settlement], reply: SettleReply) -> None:
-        pop, quiet = self._roster.pop, not log.isEnabledFor(logging.DEBUG)
+        pop, observer = self._roster.pop, self._observer
+        quiet = observer is None and not log.isEnabledFor(logging.DEBUG)
         completed = 0
         for settlement, settled in zip(done, reply.settled, strict=True):
             attempt = pop(settlement.lease, None)
@@ -183,7 +194,9 @@ class Pump:
             completed += plain
             if not (plain and quiet):
                 self.counts[settlement.move.value if settled is Settled.DONE else settled.value] += not plain
-                _report(settlement, settled, attempt)
+                note_end(settlement, settled, None if attempt is None else attempt.claimed)
+                if observer is not None and attempt is not None:
+                    observer.ended(attempt, settlement, settled)
         if completed:
             self.counts[Move.COMPLETE.value] += completed
 
@@ -218,7 +231,8 @@ class Pump:
             except StoreClosed:
                 return
             except Exception as error:
-                log.warning("waiting for work failed, polling goes on: %s", first_line(describe(error)))
+                text = f"waiting for work failed, polling goes on: {first_line(describe(error))}"
+                say(logging.WARNING, "store.trouble", text, worker=self._worker)
                 await asyncio.sleep(self._settings.poll)
                 continue
             if hinted:
@@ -231,12 +245,8 @@ class Pump:
             self._isolate(error, done)
         pause = min(FIRST_PAUSE * 2**self._refused, LONGEST_PAUSE) * random.uniform(0.5, 1.5)
         self._refused = min(self._refused + 1, 10)
-        log.warning(
-            "settling failed, %d outcomes are kept and tried again in %.1f s: %s",
-            len(self._owed),
-            pause,
-            first_line(describe(error)),
-        )
+        text = f"settling failed, {len(self._owed)} outcomes are kept and tried again in {pause:.1f} s: "
+        say(logging.WARNING, "store.trouble", text + first_line(describe(error)), worker=self._worker)
         await asyncio.sleep(pause)
         self._hungry = True
 
@@ -245,42 +255,13 @@ class Pump:
         self._at_once = max(1, len(done) // 2)
         if len(done) == 1 and self._refused > 3:
             lease = done[0].lease
-            log.error("the store does not take the outcome of job %s, which now fails for it", lease.id)
+            text = f"the store does not take the outcome of job {lease.id}, which now fails for it"
+            say(logging.ERROR, "store.refused", text, job=lease.id, worker=self._worker)
             text = f"StoreRefused: its outcome could not be stored: {first_line(describe(error))}"
-            self._owed[0] = Settlement(lease, Move.FAIL, error=text)
-        self._owed[:] = self._owed[len(done) :] + self._owed[: len(done)]
-
-
-def _report(settlement: Settlement, settled: Settled, attempt: Attempt | None) -> None:
-    """One log line about how an attempt ended."""
-    job = settlement.lease.id
-    task = attempt.claimed.task if attempt is not None else "?"
-    fields = {"job": job, "task": task, "move": settlement.move.value, "settled": settled.value}
-    match settled:
-        case Settled.LOST:
-            text = "job %s (task %s) was lost: its lease had ended, so its outcome (%s) was refused"
-            log.warning(text, job, task, settlement.move, extra=fields)
-        case Settled.REVOKED:
-            log.info("job %s (task %s) ended revoked", job, task, extra=fields)
-        case Settled.DONE:
-            _report_move(settlement, task, fields)
-        case _:
-            assert_never(settled)
-
-
-def _report_move(settlement: Settlement, task: str, fields: dict[str, str]) -> None:
-    job, error = settlement.lease.id, first_line(settlement.error)
-    match settlement.move:
-        case Move.COMPLETE:
-            log.debug("job %s (task %s) completed", job, task, extra=fields)
-        case Move.RETRY:
-            wait = settlement.delay / 1000
-            log.warning("job %s (task %s) runs again in %.1f s: %s", job, task, wait, error, extra=fields)
-        case Move.FAIL:
-            log.error("job %s (task %s) failed: %s", job, task, error, extra=fields)
-        case Move.MISS:
-            log.warning(
-                "job %s names task %s, which this worker does not know; handed back", job, task, extra=fields
+            attempt = self._roster.get(lease)
+            self._owed[0] = (
+                Settlement(lease, Move.FAIL, error=text)
+                if attempt is None
+                else after_attempt(attempt.claimed, Raised(text, attempts=1, retry_in=0, final=True))
             )
-        case _:
-            log.info("job %s (task %s): %s", job, task, settlement.move.value, extra=fields)
+        self._owed[:] = self._owed[len(done) :] + self._owed[: len(done)]

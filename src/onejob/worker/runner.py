@@ -7,44 +7,55 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from onejob.codec import CallCodec, encode_result
-from onejob.core.errors import Fail, InvalidOption, Snooze
-from onejob.core.job import Claimed
-from onejob.core.lifecycle import Outcome, Raised, Returned, Snoozed, Succeeded, Unknown
-from onejob.core.options import JobOptions, decode_options, millis
-from onejob.core.retry import is_never
+from onejob.codec import CallCodec
+from onejob.core.errors import Fail, Snooze
+from onejob.core.lifecycle import Outcome, Raised, Returned, Unknown
+from onejob.core.options import JobOptions, decode_options
 from onejob.current import bind
 from onejob.logs import printable
 from onejob.worker.attempt import Attempt, Interruption
-from onejob.worker.failure import cut, describe, first_line, headline
-from onejob.worker.setup import WorkerSetup, log
+from onejob.worker.charging import NOTHING, Charges, encoded, undecodable
+from onejob.worker.processes import Processes
+from onejob.worker.setup import ChildLimits, WorkerSetup
 
 if TYPE_CHECKING:
-    from onejob.tasks import Task
-
-BROKEN_BACKOFF = 60_000
-"""The wait (ms) when a named retry curve is missing or broken: long enough not to storm, short enough to mend."""
+    from onejob.worker.observer import Observer
 
 CACHED_OPTIONS = 1_024
-NOTHING = Succeeded(None)
 
 
 class Runner:
-    """Runs attempts: coroutines in the worker's loop, functions in threads."""
+    """Runs attempts: coroutines in the worker's loop, functions in threads or in processes."""
 
-    def __init__(self, setup: WorkerSetup, threads: int) -> None:
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        threads: int,
+        observer: Observer | None = None,
+        children: ChildLimits | None = None,
+    ) -> None:
         self._tasks = setup.tasks
-        self._backoffs = setup.backoffs
+        self._charges = Charges(setup.backoffs)
+        self._compresses = setup.compresses
+        self._observer = observer
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="onejob-handler")
+        self._processes = Processes(setup, children or ChildLimits(threads), observer)
         self._options: dict[bytes | None, JobOptions] = {None: JobOptions()}
 
     def close(self) -> None:
         """Let idle threads end; one that is still in a handler goes on to its return."""
         self._threads.shutdown(wait=False)
+
+    async def close_processes(self) -> None:
+        """End all processes and wait until they are gone; one that is still in a handler is killed."""
+        await self._processes.close()
+
+    def release_waiting(self) -> None:
+        """Let go of attempts that wait for a process, so that their jobs go back."""
+        self._processes.release_waiting()
 
     async def run(self, attempt: Attempt) -> Outcome:
         """Run one attempt to its outcome; never raises."""
@@ -54,11 +65,16 @@ class Runner:
             return Unknown(printable(", ".join(sorted(self._tasks)[:20])) or "none")
         try:
             options = self._options.get(claimed.options) or self._decoded_options(claimed.options)
+            if task.process:
+                return await self._processes.run(attempt, task, options)
             arguments = task.codec.decode(claimed.payload, options.into)
         except Exception as error:
-            return Raised(cut(f"undecodable: {describe(error)}"), attempts=1, retry_in=0, final=True)
+            return undecodable(error)
         bind(attempt.current)
+        observer = self._observer
         try:
+            if observer is not None:
+                await observer.starts(attempt)
             if task.is_async:
                 if options.timeout is not None:
                     self._limit(attempt, options.timeout)
@@ -66,13 +82,19 @@ class Runner:
             else:
                 value = await self._in_thread(attempt, task.codec, arguments, options.timeout)
         except BaseException as error:
+            if observer is not None:
+                observer.raised(attempt, error)
             return self._after_error(attempt, options, error)
         finally:
             if attempt.timer is not None:
                 attempt.timer.cancel()
+            if observer is not None:
+                observer.returned(attempt)
         if attempt.interrupted is Interruption.TIMED_OUT:
-            return self._timed_out(claimed, options)
-        return NOTHING if value is None else _encoded(task, value)
+            return self._charges.timed_out(claimed, options)
+        if value is None:
+            return NOTHING
+        return encoded(task.name, value, compresses=self._compresses(claimed.queue))
 
     def _decoded_options(self, data: bytes | None) -> JobOptions:
         if len(self._options) >= CACHED_OPTIONS:
@@ -104,7 +126,7 @@ class Runner:
         cancelled = isinstance(error, asyncio.CancelledError)
         match attempt.interrupted:
             case Interruption.TIMED_OUT:
-                return self._timed_out(attempt.claimed, options)
+                return self._charges.timed_out(attempt.claimed, options)
             case Interruption.SHUTDOWN if not attempt.in_thread and not isinstance(error, (Snooze, Fail)):
                 return Returned()
             case Interruption.LOST if cancelled:
@@ -114,51 +136,7 @@ class Runner:
                     "Aborted: it was asked to stop and cancelled", attempts=1, retry_in=0, final=True
                 )
             case _:
-                return self._raised(attempt.claimed, options, error)
-
-    def _raised(self, claimed: Claimed, options: JobOptions, error: BaseException) -> Outcome:
-        match error:
-            case Snooze(seconds=seconds):
-                try:
-                    return Snoozed(millis("Snooze(seconds)", seconds, minimum=0))
-                except InvalidOption as invalid:
-                    return self._failed(claimed, options, invalid)
-            case Fail():
-                return Raised(headline(error), options.attempts, 0, final=True)
-            case _:
-                return self._failed(claimed, options, error)
-
-    def _failed(self, claimed: Claimed, options: JobOptions, error: BaseException) -> Raised:
-        return self._charged(claimed, options, error, describe(error))
-
-    def _timed_out(self, claimed: Claimed, options: JobOptions) -> Raised:
-        seconds = (options.timeout or 0) / 1000
-        text = f"TimedOut after {seconds:g} s, the timeout of task {claimed.task}"
-        return self._charged(claimed, options, TimeoutError(text), text)
-
-    def _charged(self, claimed: Claimed, options: JobOptions, error: BaseException, text: str) -> Raised:
-        failures = claimed.failures + 1
-        if is_never(options.never, error):
-            return Raised(text, options.attempts, 0, final=True)
-        wait = self._retry_in(claimed, options, failures, error) if failures < options.attempts else 0
-        return Raised(text, options.attempts, wait)
-
-    def _retry_in(self, claimed: Claimed, options: JobOptions, failures: int, error: BaseException) -> int:
-        backoff = options.backoff
-        if not isinstance(backoff, str):
-            return millis("backoff", backoff.seconds(failures, random.random()), minimum=0)
-        try:
-            return millis(f"backoff {backoff!r}", self._backoffs[backoff](failures, error), minimum=0)
-        except BaseException as broken:  # the user's strategy must not take the worker down
-            log.error(
-                "backoff %r of job %s (task %s) is missing or broken, so it waits %d s: %s",
-                backoff,
-                claimed.id,
-                claimed.task,
-                BROKEN_BACKOFF // 1000,
-                first_line(describe(broken)),
-            )
-            return BROKEN_BACKOFF
+                return self._charges.raised(attempt.claimed, options, error)
 
 
 def _call(attempt: Attempt, codec: CallCodec, arguments: Any) -> tuple[Any, BaseException | None]:
@@ -181,11 +159,3 @@ async def _outlast(
         except asyncio.CancelledError:
             if ended.cancelled():
                 raise
-
-
-def _encoded(task: Task[..., Any], value: object) -> Outcome:
-    try:
-        return Succeeded(encode_result(value))
-    except Exception as error:
-        text = f"result of task {task.name} cannot be stored: {describe(error)}"
-        return Raised(cut(text), attempts=1, retry_in=0, final=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.job import WorkerId
 from onejob.core.options import Seconds, check_name, millis, whole_number
+from onejob.hooks import Hooks
 from onejob.store import Ask, Beat, JobStore, Retention
 
 if TYPE_CHECKING:
@@ -38,6 +39,36 @@ class WorkerSetup:
     tasks: Mapping[str, Task[..., Any]]
     backoffs: Mapping[str, NamedBackoff] = field(default_factory=dict[str, NamedBackoff])
     retention: Retention = field(default_factory=Retention)
+    compresses: Callable[[str], bool] = lambda _: False
+    """Whether results of jobs of a queue are compressed."""
+    hooks: Hooks = field(default_factory=Hooks)
+    where: str = ""
+    """The store, fit to be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """How many processes for jobs there may be, and when one is replaced by a new one."""
+
+    at_once: int
+    max_jobs: int | None = 1_000
+    max_memory: int | None = None
+    """In bytes, looked at after each job."""
+
+    @classmethod
+    def checked(
+        cls, children: int | None, max_jobs: int | None, max_memory: int | None, concurrency: int
+    ) -> ChildLimits:
+        """Check each limit; `max_memory` in MiB."""
+        if children is None:
+            children = min(concurrency, usable_cores())
+        return cls(
+            whole_number("children", children, 1, MAX_CONCURRENCY),
+            None if max_jobs is None else whole_number("max_jobs_per_child", max_jobs, 1, 2**31),
+            None
+            if max_memory is None
+            else whole_number("max_memory_per_child", max_memory, 1, 2**31) * 1024 * 1024,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +77,7 @@ class Settings:
 
     queues: tuple[str, ...]
     concurrency: int
+    children: ChildLimits
     lease: float
     heartbeat: float
     drain: float
@@ -58,6 +90,9 @@ class Settings:
         *,
         queues: tuple[str, ...],
         concurrency: int,
+        children: int | None,
+        max_jobs_per_child: int | None,
+        max_memory_per_child: int | None,
         lease: Seconds,
         heartbeat: Seconds | None,
         drain: Seconds,
@@ -74,9 +109,11 @@ class Settings:
                 f"lease must be at least three heartbeats, so that one missed beat loses no job: "
                 f"{shown(lease)} seconds with a heartbeat of {shown(heartbeat)}; raise lease or lower heartbeat."
             )
+        concurrency = whole_number("concurrency", concurrency, 1, MAX_CONCURRENCY)
         return cls(
             queues=queues,
-            concurrency=whole_number("concurrency", concurrency, 1, MAX_CONCURRENCY),
+            concurrency=concurrency,
+            children=ChildLimits.checked(children, max_jobs_per_child, max_memory_per_child, concurrency),
             lease=lease_ms / 1000,
             heartbeat=beat_ms / 1000,
             drain=millis("drain", drain, minimum=0) / 1000,
@@ -114,6 +151,11 @@ def served_queues(wanted: Iterable[str] | str | None, setup: WorkerSetup) -> tup
     if wanted is not None and not checked:
         raise InvalidOption("queues must name at least one queue; leave it out to serve those of all tasks.")
     return checked or ("default",)
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def new_worker_id() -> WorkerId:

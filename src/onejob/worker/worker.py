@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
 import threading
 from collections import Counter
@@ -13,13 +15,18 @@ from typing import Self
 
 from onejob.core.errors import WrongCall
 from onejob.core.options import Seconds
+from onejob.hooks import PATIENCE, lived
 from onejob.keepers import Pruner, Rescuer, make_rounds
+from onejob.references import loading
 from onejob.worker.attempt import Attempt, Roster
 from onejob.worker.failure import describe, first_line
+from onejob.worker.health import Health, Phase
 from onejob.worker.heartbeat import Heartbeat
+from onejob.worker.journal import say
+from onejob.worker.observer import Observer
 from onejob.worker.pump import Pump
 from onejob.worker.runner import Runner
-from onejob.worker.setup import Settings, WorkerSetup, log, new_worker_id, served_queues
+from onejob.worker.setup import Settings, WorkerSetup, new_worker_id, served_queues
 
 GRACE = 2.0
 """Seconds that cancelled coroutines get to unwind before the worker stops waiting for them."""
@@ -38,6 +45,9 @@ class Worker:
         *,
         queues: Iterable[str] | str | None = None,
         concurrency: int = 10,
+        children: int | None = None,
+        max_jobs_per_child: int | None = 1000,
+        max_memory_per_child: int | None = None,
         lease: Seconds = 30,
         heartbeat: Seconds | None = None,
         drain: Seconds = 30,
@@ -47,11 +57,16 @@ class Worker:
         """`lease` is how long after its last heartbeat (default: every third of it) a worker counts as dead.
 
         `drain` is how long running jobs may go on after `stop`; `poll` how often to look where no hint came;
-        `block_warning` after how long a blocked event loop is reported.
+        `block_warning` after how long a blocked event loop is reported. `children` is how many processes may run
+        jobs of `process=True` (default: one per core, at most `concurrency`); one is replaced after
+        `max_jobs_per_child` jobs, or when it has grown beyond `max_memory_per_child` MiB.
         """
         self.settings = Settings.checked(
             queues=served_queues(queues, setup),
             concurrency=concurrency,
+            children=children,
+            max_jobs_per_child=max_jobs_per_child,
+            max_memory_per_child=max_memory_per_child,
             lease=lease,
             heartbeat=heartbeat,
             drain=drain,
@@ -61,8 +76,10 @@ class Worker:
         self.id = new_worker_id()
         self._setup = setup
         self._roster: Roster = {}
-        self._stops = 0
+        self._phase = Phase.STARTING
         self._serving: asyncio.Task[None] | None = None
+        self._stop_early = False
+        """Told to stop before it was started: then it ends as soon as it is."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -74,14 +91,27 @@ class Worker:
         """After the end: handlers that could not be stopped. Their leases stay theirs until they return."""
         return [attempt for attempt in self._roster.values() if attempt.running]
 
+    def health(self) -> Health:
+        """How this worker is now; callable from any thread."""
+        begun = self._serving is not None
+        running = sum(attempt.running for attempt in self._roster.copy().values())
+        return Health(
+            worker=self.id,
+            phase=self._phase,
+            fresh=begun and self._heartbeat.fresh(),
+            beat_age=self._heartbeat.age() if begun else None,
+            running=running,
+            queues=self.settings.queues,
+        )
+
     async def run(self, *, ready: Callable[[], None] | None = None) -> None:
         """Serve until `stop`, SIGTERM or SIGINT, then finish or hand back what runs; twice: at once.
 
         `ready` is called once the worker takes jobs.
         """
-        await self._start()
         with self._signals():
-            if ready is not None:
+            await self._start()
+            if ready is not None and self._phase is not Phase.STOPPED:
                 ready()
             await self._finish()
 
@@ -97,28 +127,68 @@ class Worker:
 
     def stop(self) -> None:
         """Take no new jobs, and end once those under way have; again: hand back at once. From any thread."""
-        if self._serving is not None and not self._serving.done():
+        if self._serving is None:
+            self._stop_early = True
+        elif not self._serving.done():
             self._loop.call_soon_threadsafe(self._on_stop)
 
     async def _start(self) -> None:
         if self._serving is not None:
             raise WrongCall("A worker runs once: make another with app.worker(…).")
+        if loading.get():
+            raise WrongCall(
+                "This process runs jobs of a worker and only imports its script: what starts a worker there must "
+                'stand under `if __name__ == "__main__":`.'
+            )
         self._loop = asyncio.get_running_loop()
         self._stop_asked, self._hurry_asked = asyncio.Event(), asyncio.Event()
+        self._wire()
+        started = self._loop.create_future()
+        self._serving = self._loop.create_task(self._live(started), name=f"onejob-{self.id}")
+        if self._stop_early:
+            self._loop.call_soon(self._on_stop)
+        try:
+            await asyncio.wait({started, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._serving.cancel()
+            await asyncio.wait({self._serving})
+            raise
+        if not started.done():
+            self._serving.result()
+
+    def _wire(self) -> None:
         setup, settings = self._setup, self.settings
-        await setup.store.open()
-        self._runner = Runner(setup, settings.concurrency)
         self._heartbeat = Heartbeat(setup.store, self.id, settings, self._roster)
+        self._observer = Observer.of(setup.hooks, settings.concurrency, self._on_caught_up)
+        self._runner = Runner(setup, settings.concurrency, self._observer, settings.children)
         self._pump = Pump(
             store=setup.store,
             worker=self.id,
             settings=settings,
             runner=self._runner,
             roster=self._roster,
-            may_claim=self._heartbeat.fresh,
+            may_claim=self._heartbeat.fresh if self._observer is None else self._may_claim,
+            observer=self._observer,
         )
-        await self._heartbeat.start(self._pump, self._cancels_on_abort)
-        self._serving = self._loop.create_task(self._serve(), name=f"onejob-{self.id}")
+
+    async def _live(self, started: asyncio.Future[None]) -> None:
+        """The whole life of a worker, in one task: what the app's lifespan opens here is closed here."""
+        try:
+            await self._setup.store.open()
+            async with lived(self._setup.hooks):
+                await self._heartbeat.start(self._pump, self._cancels_on_abort)
+                self._phase = Phase.SERVING
+                say(logging.INFO, "worker.started", self._greeting(), **self._fields())
+                started.set_result(None)
+                await self._serve()
+        except asyncio.CancelledError:
+            if started.done() or not self._stop_asked.is_set():
+                raise
+            # Told to stop before it had begun: there is nothing to finish.
+        finally:
+            self._phase = Phase.STOPPED
+        told = _summary(self.counts)
+        say(logging.INFO, "worker.stopped", f"worker {self.id} stopped: {told}", **self._fields())
 
     async def _finish(self) -> None:
         assert self._serving is not None
@@ -134,10 +204,17 @@ class Worker:
         if self._stop_asked.is_set() or hurry:
             self._hurry_asked.set()
         self._stop_asked.set()
+        if self._phase is Phase.STARTING and self._serving is not None:
+            self._serving.cancel()
+        elif self._phase is Phase.SERVING:
+            self._phase = Phase.DRAINING
 
     async def _serve(self) -> None:
+        observer = self._observer
         keepers = (
-            Rescuer(self._setup.store, self.settings.lease / 2),
+            Rescuer(
+                self._setup.store, self.settings.lease / 2, None if observer is None else observer.rescued
+            ),
             Pruner(self._setup.store, self._setup.retention),
         )
         rounds = self._loop.create_task(make_rounds(keepers))
@@ -145,6 +222,7 @@ class Worker:
         try:
             await _either(pumping, self._stop_asked)
             self._pump.stop_claiming()
+            self._runner.release_waiting()
             await _either(pumping, self._hurry_asked, timeout=self.settings.drain)
             if not pumping.done():
                 self._pump.hand_back()
@@ -153,6 +231,8 @@ class Worker:
             for task in (rounds, pumping):
                 task.cancel()
             await asyncio.wait({rounds, pumping})
+            if observer is not None:
+                await observer.finish(GRACE if self._hurry_asked.is_set() else PATIENCE)
             await self._depart()
         if not pumping.cancelled():
             pumping.result()
@@ -165,23 +245,37 @@ class Worker:
         ends first, as `onejob worker` does, the handler dies with it, before the lease runs out.
         """
         self._runner.close()
+        await self._runner.close_processes()
         for attempt in self._pump.unsettled():
-            log.error(
-                "job %s (task %s) ended, but its outcome could not be stored before the worker stopped; "
-                "it will run again",
-                attempt.claimed.id,
-                attempt.claimed.task,
-            )
+            job = attempt.claimed
+            text = f"job {job.id} (task {job.task}) ended, but its outcome could not be stored before the worker stopped"
+            say(logging.ERROR, "job.unsettled", f"{text}; it will run again", job, worker=self.id)
         if stuck := self.stuck:
             for attempt in stuck:
-                log.warning("%s and cannot be stopped; its lease is kept until it returns", attempt)
+                text = f"{attempt} and cannot be stopped; its lease is kept until it returns"
+                say(logging.WARNING, "handler.stuck", text, attempt.claimed, worker=self.id)
             self._heartbeat.linger(stuck)
             return
         await self._heartbeat.stop()
         try:
             await self._setup.store.leave(self.id)
         except Exception as error:
-            log.warning("could not sign off, the lease will run out: %s", first_line(describe(error)))
+            text = f"could not sign off, the lease will run out: {first_line(describe(error))}"
+            say(logging.WARNING, "store.trouble", text, worker=self.id)
+
+    def _on_caught_up(self) -> None:
+        self._pump.nudge()
+
+    def _may_claim(self) -> bool:
+        return self._heartbeat.fresh() and (self._observer is None or self._observer.keeps_up())
+
+    def _greeting(self) -> str:
+        settings, where = self.settings, self._setup.where
+        served = f"serving {', '.join(settings.queues)} · concurrency {settings.concurrency}"
+        return f"worker {self.id} {served}{where and ' · '}{where}"
+
+    def _fields(self) -> dict[str, object]:
+        return {"worker": self.id, "queues": list(self.settings.queues), "pid": os.getpid()}
 
     def _cancels_on_abort(self, attempt: Attempt) -> bool:
         task = self._setup.tasks.get(attempt.claimed.task)
@@ -193,13 +287,20 @@ class Worker:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._loop.remove_signal_handler(number)
+                loop.remove_signal_handler(number)
+
+
+def _summary(counts: Counter[str]) -> str:
+    words = {"retry": "to be retried", "fail": "failed", "hand_back": "handed back"}
+    told = [f"{counts[move]} {words.get(move, move)}" for move in counts if move != "complete"]
+    return ", ".join([f"{counts['complete']} completed", *told])
 
 
 async def _either(task: asyncio.Task[None], event: asyncio.Event, timeout: float | None = None) -> None:

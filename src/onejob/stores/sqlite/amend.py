@@ -8,6 +8,7 @@ from onejob.core.dedup import Standing, decode_rules
 from onejob.core.job import QUEUED, JobId, State
 from onejob.core.judge import may_revive
 from onejob.store import Amended, Amendment, Pruned, Retention
+from onejob.stores.sqlite import dead
 from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.ending import end_queued, expire_overdue
 from onejob.stores.sqlite.enqueue import find_holder
@@ -69,20 +70,24 @@ def _amend_one(session: Session, id: JobId, amendment: Amendment, now: int) -> A
         raw = id_to_bytes(id)
     except ValueError:
         return Amended.NOT_FOUND
-    row = session.first(statements("amend")["look"], {"id": raw})
-    if row is None:
-        return Amended.NOT_FOUND
     match amendment:
         case Amendment.REVOKE:
-            return _revoke(session, raw, State(row[0]), now)
+            return _revoke(session, raw, now)
         case Amendment.DELETE:
-            return _delete(session, raw, row, now)
+            return _delete(session, raw, now)
         case Amendment.RETRY | Amendment.RETRY_WITHOUT_KEY:
-            return _retry(session, id, row, amendment is Amendment.RETRY_WITHOUT_KEY, now)
+            return _retry(session, raw, amendment is Amendment.RETRY_WITHOUT_KEY, now)
 
 
-def _revoke(session: Session, raw: bytes, state: State, now: int) -> Amended:
-    if state.ended:
+def _look(session: Session, raw: bytes) -> Row | None:
+    return session.first(statements("amend")["look"], {"id": raw})
+
+
+def _revoke(session: Session, raw: bytes, now: int) -> Amended:
+    row = _look(session, raw)
+    if row is None:
+        return Amended.NOT_FOUND
+    if State(row[0]).ended:
         return Amended.FINISHED
     if end_queued(session, raw, "revoked", now):
         return Amended.REVOKED
@@ -90,7 +95,11 @@ def _revoke(session: Session, raw: bytes, state: State, now: int) -> Amended:
     return Amended.FLAGGED
 
 
-def _delete(session: Session, raw: bytes, row: Row, now: int) -> Amended:
+def _delete(session: Session, raw: bytes, now: int) -> Amended:
+    row = _look(session, raw)
+    if row is None:
+        letter = dead.find(session, raw)
+        return Amended.NOT_FOUND if letter is None else _delete(session, letter.id, now)
     state, _, digest, *_, fingerprint = row
     if state == State.RUNNING:
         return Amended.RUNNING
@@ -100,7 +109,24 @@ def _delete(session: Session, raw: bytes, row: Row, now: int) -> Amended:
     return Amended.DELETED
 
 
-def _retry(session: Session, id: JobId, row: Row, force: bool, now: int) -> Amended:
+def _retry(session: Session, raw: bytes, force: bool, now: int) -> Amended:
+    letter = dead.find(session, raw)
+    row = _look(session, raw if letter is None else letter.origin)
+    if letter is None:
+        return Amended.NOT_FOUND if row is None else _revive(session, raw, row, force, now)
+    if letter.state == State.RUNNING:
+        return Amended.RUNNING
+    if letter.state == State.COMPLETED and (row is None or raw == letter.id):
+        return Amended.FINISHED
+    if row is None:
+        dead.exhume(session, letter, now)
+    elif (answer := _revive(session, letter.origin, row, force, now)) is not Amended.RETRIED:
+        return answer
+    dead.remove(session, letter)
+    return Amended.RETRIED
+
+
+def _revive(session: Session, raw: bytes, row: Row, force: bool, now: int) -> Amended:
     state, queue, digest, plan, since, key, task, _ = row
     if state == State.COMPLETED:
         return Amended.FINISHED
@@ -108,10 +134,9 @@ def _retry(session: Session, id: JobId, row: Row, force: bool, now: int) -> Amen
         return Amended.RUNNING
     rules = None if plan is None else decode_rules(plan)
     found = None if digest is None else find_holder(session, digest)
-    with_key = may_revive(id, rules, found, now)
+    with_key = may_revive(id_from_bytes(raw), rules, found, now)
     if not with_key and not force:
         return Amended.KEPT
-    raw = id_to_bytes(id)
     follows = None if found is None or found.follows is None or not with_key else id_to_bytes(found.follows)
     session.rows(
         statements("amend")["revive"], {"id": raw, "now": now, "with_key": with_key, "follows": follows}

@@ -48,6 +48,9 @@ class Connection(Protocol):
     def config(self, option: int, value: int, /) -> int: ...
     def changes(self) -> int: ...
     def pragma(self, name: str, value: int | str | None = None, /) -> Any: ...
+    def create_scalar_function(
+        self, name: str, function: Callable[..., Any], arguments: int, /, *, deterministic: bool
+    ) -> None: ...
     def set_busy_timeout(self, milliseconds: int, /) -> None: ...
     def setlk_timeout(self, milliseconds: int, flags: int, /) -> None: ...
     def close(self) -> None: ...
@@ -93,14 +96,14 @@ def memory_folder() -> Path:
 def migrate(connection: Connection, path: str) -> None:
     """Bring the schema up to date under the write lock; refuse one that a newer onejob wrote."""
     scripts = migrations()
-    if _schema(connection) == len(scripts):
+    if schema_of(connection) == len(scripts):
         return
     connection.execute("begin immediate")
     try:
         connection.execute(
             "create table if not exists onejob_meta (name text primary key, value any) strict, without rowid"
         )
-        version = _schema(connection)
+        version = schema_of(connection)
         if not isinstance(version, int) or version > len(scripts):
             raise SchemaMismatch(
                 f"Store {path} has schema {version}, this onejob knows up to {len(scripts)}: "
@@ -119,7 +122,7 @@ def migrate(connection: Connection, path: str) -> None:
         raise
 
 
-def _schema(connection: Connection) -> Any:
+def schema_of(connection: Connection) -> Any:
     """Which version of the schema is there; 0 if none."""
     if not list(connection.execute("select 1 from sqlite_schema where name = 'onejob_meta'")):
         return 0
@@ -162,7 +165,7 @@ def explained(error: Exception, path: str) -> Exception:
 
 def warn_if_on_network(path: str) -> None:
     """WAL needs shared memory between processes, which network file systems do not give."""
-    kind = _file_system(Path(path).absolute())
+    kind = file_system(Path(path))
     if kind in NETWORK_FILE_SYSTEMS:
         logger.warning(
             "store %s is on a network file system (%s): SQLite can be corrupted there by a second machine. "
@@ -172,7 +175,9 @@ def warn_if_on_network(path: str) -> None:
         )
 
 
-def _file_system(path: Path) -> str | None:
+def file_system(path: Path) -> str | None:
+    """The kind of file system that a path is on; None where that cannot be told."""
+    path = path.absolute()
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return None

@@ -164,7 +164,7 @@ class _Batch:
             follows=decision.follows,
             fingerprint=plan.fingerprint,
             items=plan.items,
-            size=len(job.payload),
+            size=plan.size or len(job.payload),
             calls=decision.calls,
         )
 
@@ -215,6 +215,7 @@ class _Batch:
                 "payload": job.payload,
                 "fingerprint": plan.fingerprint,
                 "items": plan.items,
+                "size": plan.size or len(job.payload),
                 "due": change.due,
                 "now": self._now,
                 "calls": _calls_encoder.encode(change.calls),
@@ -253,6 +254,7 @@ class _Batch:
                 rules.encoded,
                 plan.fingerprint,
                 _calls_encoder.encode(decision.calls) if decision.calls else None,
+                plan.size or None,
             )
         )
         self._keys.append(

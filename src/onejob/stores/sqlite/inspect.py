@@ -8,6 +8,7 @@ from onejob.core.job import ChainId, Job, JobId, State, WorkerId
 from onejob.store import JobFilter, Key, Page, WorkerView
 from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.enqueue import find_holder
+from onejob.stores.sqlite.selection import parameters
 from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes, state_of
 from onejob.stores.sqlite.statements import statements
 
@@ -24,20 +25,22 @@ def job(session: Session, id: JobId) -> Job | None:
 
 def jobs(session: Session, filter: JobFilter, limit: int, cursor: str | None) -> Page:
     """A page of jobs, newest first."""
-    rows = session.rows(
-        statements("inspect")["jobs"],
-        {
-            "before": None if cursor is None else int(cursor),
-            "queue": filter.queue,
-            "task": filter.task,
-            "key": filter.key,
-            "states": None if filter.states is None else msgspec.json.encode(sorted(filter.states)).decode(),
-            "limit": limit + 1,
-        },
-    )
+    wanted = parameters(session, filter, cursor)
+    rows = session.rows(statements("inspect")["jobs"], {**wanted, "limit": limit + 1})
     more = len(rows) > limit
     rows = rows[:limit]
     return Page([_job(row) for row in rows], str(rows[-1][-1]) if more else None)
+
+
+def count(session: Session, filter: JobFilter) -> int:
+    """How many jobs match."""
+    [(found,)] = session.rows(statements("inspect")["count"], parameters(session, filter, None))
+    return found
+
+
+def waiting_since(session: Session) -> dict[str, int]:
+    """Since when the longest waiting job of each queue has been due."""
+    return dict(session.rows(statements("inspect")["waiting_since"], ()))
 
 
 def key(session: Session, digest: bytes) -> Key | None:
@@ -60,9 +63,9 @@ def key(session: Session, digest: bytes) -> Key | None:
     )
 
 
-def keys(session: Session, queue: str | None, limit: int) -> list[Key]:
+def keys(session: Session, queue: str | None, text: str | None, limit: int) -> list[Key]:
     """Keys on record, the most recently taken first."""
-    digests = session.rows(statements("inspect")["keys"], {"queue": queue, "limit": limit})
+    digests = session.rows(statements("inspect")["keys"], {"queue": queue, "text": text, "limit": limit})
     found = (key(session, digest) for (digest,) in digests)
     return [one for one in found if one is not None]
 
@@ -133,4 +136,6 @@ def _job(row: Row) -> Job:
         progress=row[25],
         result=row[26],
         error=row[27],
+        origin=None if row[28] is None else id_from_bytes(row[28]),
+        origin_queue=row[29],
     )

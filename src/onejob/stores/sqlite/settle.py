@@ -11,6 +11,7 @@ from onejob.core.job import ENDED, ChainId, Claimed, JobId, Lease, State, Worker
 from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.sqlite.connect import Row, array
+from onejob.stores.sqlite.dead import bury
 from onejob.stores.sqlite.ending import Ended, after_end, expire_overdue
 from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.statements import statements
@@ -104,6 +105,7 @@ def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> lis
     replies: list[Settled] = []
     updates: list[tuple[object, ...]] = []
     ended: list[Ended] = []
+    dead: list[tuple[bytes, str]] = []
     for id, one in zip(ids, done, strict=True):
         row = running.get(id)
         rule = MOVES[one.move]
@@ -117,12 +119,16 @@ def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> lis
         replies.append(Settled.REVOKED if aborting else Settled.DONE)
         if state in ENDED:
             ended.append(Ended(id, queue, digest, state))
+            if state is State.FAILED and one.dead_letter is not None:
+                dead.append((id, one.dead_letter))
         else:
             session.topics.add("work:" + queue)
     if updates:
         session.executemany(sql["settle"], updates)
     if ended:
         after_end(session, ended, now)
+    if dead:
+        bury(session, dead, now)
     return replies
 
 

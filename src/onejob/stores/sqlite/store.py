@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import weakref
@@ -18,7 +19,9 @@ from onejob.store import (
     Ask,
     Beat,
     Claims,
+    DeadErrors,
     Expired,
+    Finding,
     JobFilter,
     Key,
     Page,
@@ -28,7 +31,7 @@ from onejob.store import (
     SettleReply,
     WorkerView,
 )
-from onejob.stores.sqlite import amend, enqueue, inspect, settle
+from onejob.stores.sqlite import amend, checkup, dead, enqueue, inspect, settle
 from onejob.stores.sqlite.connect import (
     Connection,
     connect,
@@ -38,6 +41,7 @@ from onejob.stores.sqlite.connect import (
 )
 from onejob.stores.sqlite.executor import Executor
 from onejob.stores.sqlite.forking import forks
+from onejob.stores.sqlite.selection import register
 from onejob.stores.sqlite.session import Session, system_clock
 from onejob.stores.sqlite.signals import Signals
 from onejob.stores.sqlite.statements import read_all, statements
@@ -145,15 +149,39 @@ class SqliteStore:
         """Jobs that match, newest first."""
         return await self._reader.run(lambda session: inspect.jobs(session, filter, limit, cursor))
 
+    async def count(self, filter: JobFilter) -> int:
+        """How many jobs match."""
+        return await self._reader.run(lambda session: inspect.count(session, filter))
+
+    async def waiting_since(self) -> dict[str, int]:
+        """Since when the longest waiting job of each queue has been due."""
+        return await self._reader.run(inspect.waiting_since)
+
+    async def exists(self) -> bool:
+        """True once the file has been made."""
+        return Path(self.path).is_file()  # noqa: ASYNC240 - a look at a local folder
+
+    async def checkup(self) -> list[Finding]:
+        """What is wrong with the file."""
+        return await asyncio.to_thread(checkup.checkup, self.path, self._patience)
+
+    async def dead(self, queue: str | None, start: int, stop: int) -> list[Job]:
+        """Dead letters by range, newest first."""
+        return await self._reader.run(lambda session: dead.dead(session, queue, start, stop))
+
+    async def dead_errors(self, queue: str | None, limit: int = 100) -> list[DeadErrors]:
+        """Dead letters by error."""
+        return await self._reader.run(lambda session: dead.dead_errors(session, queue, limit))
+
     async def key(self, digest: bytes) -> Key | None:
         """One key's record."""
         await self._flush()
         return await self._reader.run(lambda session: inspect.key(session, digest))
 
-    async def keys(self, queue: str | None = None, limit: int = 100) -> list[Key]:
+    async def keys(self, queue: str | None = None, limit: int = 100, *, text: str | None = None) -> list[Key]:
         """Keys on record."""
         await self._flush()
-        return await self._reader.run(lambda session: inspect.keys(session, queue, limit))
+        return await self._reader.run(lambda session: inspect.keys(session, queue, text, limit))
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """Jobs per queue and state."""
@@ -197,6 +225,7 @@ class SqliteStore:
         connection = self._connect()
         migrate(connection, self.path)
         connection.pragma("query_only", True)
+        register(connection)
         return Session(connection, self._clock, self.path)
 
 

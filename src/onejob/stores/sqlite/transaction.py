@@ -12,13 +12,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onejob.core.errors import OnejobError, TransactionTimeout
+from onejob.core.errors import OnejobError, TransactionTimeout, WrongCall
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.stores.sqlite.connect import explained, rollback
 from onejob.stores.sqlite.enqueue import enqueue
 from onejob.stores.sqlite.executor import Executor, Operation, Request, deliver
 from onejob.stores.sqlite.session import Session
+
+ENDING_WORDS = frozenset({"begin", "commit", "end", "rollback"})
 
 
 class SqliteTransaction:
@@ -66,6 +68,11 @@ class SqliteTransaction:
         self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
+        if (word := _first_word(statement)) in ENDING_WORDS:
+            raise WrongCall(
+                f"{word} inside app.transaction() would end it behind its back: leave the block to commit, raise to "
+                "roll back."
+            )
         return await self._send(lambda session: session.rows(statement, parameters))
 
     async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
@@ -134,6 +141,10 @@ class SqliteTransaction:
                 return
             late.error = self._over
             deliver([late])
+
+
+def _first_word(statement: str) -> str:
+    return statement.lstrip().partition(" ")[0].rstrip(";").lower()
 
 
 def _nothing(_: Session) -> None:

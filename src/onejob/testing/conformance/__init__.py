@@ -14,8 +14,15 @@ from onejob.testing.conformance.amend import TestDelete, TestRetry, TestRevoke
 from onejob.testing.conformance.beat import TestBeat
 from onejob.testing.conformance.claim import TestClaim
 from onejob.testing.conformance.corners import TestCorners
+from onejob.testing.conformance.dead import (
+    TestDead,
+    TestDeleteOfTheDead,
+    TestListOfTheDead,
+    TestRetryOfTheDead,
+)
 from onejob.testing.conformance.enqueue import TestEnqueue
 from onejob.testing.conformance.expired import TestExpired
+from onejob.testing.conformance.filter import TestFilter
 from onejob.testing.conformance.fixtures import clock
 from onejob.testing.conformance.inspect import TestInspect
 from onejob.testing.conformance.prune import TestPrune
@@ -28,13 +35,18 @@ __all__ = [
     "TestBeat",
     "TestClaim",
     "TestCorners",
+    "TestDead",
     "TestDelete",
+    "TestDeleteOfTheDead",
     "TestEnqueue",
     "TestExpired",
+    "TestFilter",
     "TestInspect",
+    "TestListOfTheDead",
     "TestPrune",
     "TestRelease",
     "TestRetry",
+    "TestRetryOfTheDead",
     "TestRevoke",
     "TestSettle",
     "TestTransaction",

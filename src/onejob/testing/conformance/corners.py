@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from onejob.core.dedup import Unique, Verdict
-from onejob.core.job import State
+from onejob.core.job import NewJob, State
 from onejob.core.judge import Outcome
 from onejob.core.lifecycle import Move
 from onejob.store import Amendment, JobStore
@@ -22,6 +23,12 @@ from onejob.testing.conformance.steps import (
     state_of,
     total,
 )
+
+
+def _sized(newcomer: NewJob, size: int) -> NewJob:
+    """The same, as if its payload had been compressed."""
+    assert newcomer.plan is not None
+    return msgspec.structs.replace(newcomer, plan=msgspec.structs.replace(newcomer.plan, size=size))
 
 
 class TestCorners:
@@ -116,6 +123,22 @@ class TestCorners:
         assert (await look(store, first.id)).items == 2
         assert (await look(store, third.id)).follows == first.id
         assert await started_ids(store) == [first.id]
+
+    async def test_a_collection_is_as_big_as_its_payloads_were_before_compression(
+        self, store: JobStore
+    ) -> None:
+        unique = Unique.collect(wait=60)
+        packed = b"\x1f\x8b\x00\xff\n\x00"
+        sizes = (400_000, 400_000, 400_000)
+        calls = [_sized(job(unique=unique, payload=packed, items=1), size) for size in sizes]
+        first, second, third = [await put(store, call) for call in calls]
+        assert (second.outcome, second.id) == (Outcome.COLLECTED, first.id)
+        assert (await look(store, first.id)).payload == packed + b"\n" + packed
+        assert (third.outcome, (await look(store, third.id)).follows) == (Outcome.CREATED, first.id)
+        plain = job(unique=unique, key="plain", payload=b"x" * 600_000, items=1)
+        late = _sized(job(unique=unique, key="plain", payload=packed, items=1), 500_000)
+        batch = await store.enqueue([plain, late])
+        assert [answer.outcome for answer in batch] == [Outcome.CREATED, Outcome.CREATED]
 
     async def test_what_does_not_fit_leaves_the_collection_due_and_follows(self, store: JobStore) -> None:
         unique = Unique.collect(wait=60, max_items=3)

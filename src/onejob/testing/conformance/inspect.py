@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from onejob.core.dedup import Unique
+from onejob.core.filter import parse
 from onejob.core.job import ChainId, JobId, State
-from onejob.store import JobFilter, JobStore
+from onejob.store import JobFilter, JobStore, Level
 from onejob.testing.clock import FakeClock
 from onejob.testing.conformance.steps import digest_of, job, look, new_id, put, run, start_one
 
@@ -39,9 +40,9 @@ class TestInspect:
         wanted = job(unique=Unique.once(), queue="r", task="u")
         others = [job(queue="r"), job(task="u"), job(unique=Unique.once(), key="l", queue="r", task="u")]
         await store.enqueue([wanted, *others])
-        found = await store.jobs(JobFilter(queue="r", task="u", key="k", states=frozenset({State.WAITING})))
+        found = await store.jobs(parse("queue:r task:u key:k state:waiting"))
         assert [seen.id for seen in found.jobs] == [wanted.id]
-        none = await store.jobs(JobFilter(queue="r", states=frozenset({State.RUNNING, State.FAILED})))
+        none = await store.jobs(parse("queue:r state:running,failed"))
         assert none.jobs == []
 
     async def test_one_job_looks_the_same_alone_and_in_a_list(self, store: JobStore) -> None:
@@ -96,6 +97,29 @@ class TestInspect:
         assert [key.text for key in await store.keys()] == ["c", "b", "a"]
         assert [key.text for key in await store.keys("q")] == ["c", "a"]
         assert [key.text for key in await store.keys(limit=1)] == ["c"]
+        assert [key.queue for key in await store.keys(text="b")] == ["r"]
+        assert await store.keys("q", text="b") == []
+
+    async def test_the_longest_wait_is_told_per_queue(self, store: JobStore, clock: FakeClock) -> None:
+        assert await store.waiting_since() == {}
+        first = clock.now
+        await store.enqueue([job(), job(queue="r"), job(delay=50_000)])
+        clock.advance(5)
+        await store.enqueue([job()])
+        assert await store.waiting_since() == {"q": first, "r": first}
+        await start_one(store)
+        assert await store.waiting_since() == {"q": first + 5_000, "r": first}
+
+    async def test_a_store_exists_once_it_is_used(self, store: JobStore) -> None:
+        await put(store, job())
+        assert await store.exists()
+
+    async def test_a_store_in_use_has_nothing_wrong_with_it(self, store: JobStore) -> None:
+        await put(store, job(unique=Unique.coalesce()))
+        await start_one(store)
+        await put(store, job(unique=Unique.coalesce()))
+        wrong = [finding for finding in await store.checkup() if finding.level is Level.ERROR]
+        assert wrong == []
 
     async def test_followers_are_listed_while_they_wait(self, store: JobStore) -> None:
         first = await put(store, job(unique=Unique.coalesce()))

@@ -34,8 +34,15 @@ COUNTERS = {
     Move.FAIL: (1, 1, 0, 0),
     Move.LOSE: (1, 0, 1, 0),
     Move.PERISH: (1, 0, 1, 0),
+    Move.CRASH: (1, 0, 1, 0),
+    Move.SUCCUMB: (1, 0, 1, 0),
 }
-ENDS = {Move.COMPLETE: State.COMPLETED, Move.FAIL: State.FAILED, Move.PERISH: State.FAILED}
+ENDS = {
+    Move.COMPLETE: State.COMPLETED,
+    Move.FAIL: State.FAILED,
+    Move.PERISH: State.FAILED,
+    Move.SUCCUMB: State.FAILED,
+}
 
 
 def orphan(clock: FakeClock, move: Move) -> None:
@@ -64,7 +71,7 @@ class TestSettle:
         assert seen.state is ENDS.get(move, State.WAITING)
         assert seen.ended == (clock.now if move in ENDS else None)
 
-    @pytest.mark.parametrize("move", [Move.RETRY, Move.SNOOZE, Move.MISS])
+    @pytest.mark.parametrize("move", [Move.RETRY, Move.SNOOZE, Move.MISS, Move.CRASH])
     async def test_a_delay_counts_from_the_stores_now(
         self, store: JobStore, clock: FakeClock, move: Move
     ) -> None:

@@ -33,7 +33,10 @@ create table onejob_job (
     calls blob,                        -- the last calls applied to it
     progress blob,
     result blob,
-    error text
+    error text,
+    size integer,                      -- of the payload before compression; null: as it is
+    origin blob,                       -- of a dead letter: the job that failed, and its queue
+    origin_queue text
 ) strict;
 
 create index onejob_job_waiting on onejob_job (queue, priority desc, due, seq) where state = 'waiting';
@@ -42,6 +45,7 @@ create index onejob_job_running on onejob_job (worker) where state = 'running';
 create index onejob_job_ended on onejob_job (state, ended) where ended is not null;
 create index onejob_job_expires on onejob_job (expires) where expires is not null and ended is null;
 create index onejob_job_follows on onejob_job (follows) where follows is not null;
+create index onejob_job_dead on onejob_job (origin_queue, seq) where origin_queue is not null;
 
 -- Digests come in no order: beside their own narrow index, the rows can stay in order of arrival.
 create table onejob_key (

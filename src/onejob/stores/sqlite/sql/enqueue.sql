@@ -5,7 +5,7 @@ select
     k.holder, coalesce(j.state, k.ended), k.since, k.completed_until, k.failed_until,
     coalesce(j.accepted, k.since), coalesce(j.due, k.since), coalesce(j.attempt, 1), coalesce(j.priority, 0),
     j.options, j.expires, k.follows, coalesce(j.fingerprint, k.fingerprint), coalesce(j.items, 0),
-    coalesce(length(j.payload), 0), j.calls, j.id is null, k.digest
+    coalesce(j.size, length(j.payload), 0), j.calls, j.id is null, k.digest
 from onejob_key k
 left join onejob_job j on j.id = k.holder
 where k.digest in carray(:digests);
@@ -26,9 +26,9 @@ on conflict (id) do nothing;
 -- insert_keyed_job: a new job that takes a key.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
-    items, follows, digest, key, plan, fingerprint, calls
+    items, follows, digest, key, plan, fingerprint, calls, size
 )
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19);
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20);
 
 -- take_key: the key now points to the new holder, whatever it pointed to before.
 insert into onejob_key (
@@ -45,6 +45,7 @@ update onejob_job
 set payload = case when :append then cast(payload || x'0a' || :payload as blob) else :payload end,
     fingerprint = case when :append then fingerprint else :fingerprint end,
     items = case when :append then items + :items else :items end,
+    size = case when :append then coalesce(size, length(payload)) + 1 + :size else :size end,
     due = :due,
     state = case when state in ('blocked', 'parked') then state when :due > :now then 'delayed' else 'waiting' end,
     updated = :now,

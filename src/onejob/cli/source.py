@@ -1,0 +1,69 @@
+"""Where a command finds its store: an app by name, a URL, the environment, or the default file."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from onejob.app import App
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the command line says about the store."""
+
+    target: str | None
+    url: str | None
+
+    def app(self) -> App:
+        """The app: `--url` as it is, else `--app` or `$ONEJOB_APP`, else `$ONEJOB_URL` or the default file."""
+        if self.url is not None or self.target is None:
+            return App(self.url)
+        from onejob.cli.target import load_app
+
+        return load_app(self.target)
+
+    def run(self, body: Callable[[App], Awaitable[T]], *, may_create: bool = False) -> T:
+        """Open the app, run a coroutine of it and close it; a store that is not there is not made."""
+        app = self.app()
+
+        async def inside() -> T:
+            async with app:
+                if not may_create and not await app.store.exists():
+                    raise click.ClickException(
+                        f"There is no store {app.url} yet. Check --url, --app, $ONEJOB_URL and $ONEJOB_APP; "
+                        "the first enqueue or worker makes it."
+                    )
+                return await body(app)
+
+        return asyncio.run(inside())
+
+
+app_option = click.option(
+    "--app", "target", metavar="MODULE:APP", envvar="ONEJOB_APP", help="The app.  [env: ONEJOB_APP]"
+)
+
+
+def store_options(command: F) -> F:
+    """Give a command `--app` and `--url`, and the `source` that they mean as its first argument."""
+
+    @functools.wraps(command)
+    def with_source(*args: Any, target: str | None, url: str | None, **options: Any) -> Any:
+        context = click.get_current_context()
+        given = context.get_parameter_source("target") is click.core.ParameterSource.COMMANDLINE
+        if given and url is not None:
+            raise click.UsageError("--app and --url exclude each other: an app knows its store.")
+        return command(Source(target, url), *args, **options)
+
+    decorated = click.option("--url", help="The store.  [env: ONEJOB_URL; default: sqlite:///onejob.db]")(
+        with_source
+    )
+    return app_option(decorated)  # type: ignore[return-value]

@@ -1,0 +1,47 @@
+"""Dead letters: under which id and with which options the copy of a failed job waits.
+
+The copy is made by the settlement that ends the original, and goes when either of the two is retried.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from onejob.core.options import decode_options, encode_options
+
+
+def copy_id(original: bytes) -> bytes:
+    """The id of a job's dead letter: made from the original's alone, so that to bury it twice makes one copy.
+
+    A UUID of version 8 that keeps the original's first 48 bits, its time of making.
+    """
+    drawn = hashlib.sha256(b"onejob dead letter\0" + original).digest()
+    made = bytearray(original[:6] + drawn[:10])
+    made[6] = 0x80 | made[6] & 0x0F
+    made[8] = 0x80 | made[8] & 0x3F
+    return bytes(made)
+
+
+def dead_letter_of(options: bytes | None, queue: str) -> str | None:
+    """Where a job of this queue is buried if it fails; None if nowhere, or if its options cannot be read."""
+    if options is None:
+        return None
+    try:
+        dead_letter = decode_options(options).dead_letter
+    except msgspec.MsgspecError:
+        return None
+    return None if dead_letter == queue else dead_letter
+
+
+def with_dead_letter(options: bytes | None, dead_letter: str | None) -> bytes | None:
+    """The same options with another dead-letter queue: none for a copy, so that it is never copied again.
+
+    Options that cannot be read stay as they are.
+    """
+    try:
+        decoded = decode_options(options)
+    except msgspec.MsgspecError:
+        return options
+    return encode_options(msgspec.structs.replace(decoded, dead_letter=dead_letter))

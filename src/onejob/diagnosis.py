@@ -1,0 +1,83 @@
+"""What is wrong, in words: with a store itself, which it says, and with what is going on in it, judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from onejob.core.filter import JobFilter
+from onejob.core.job import State
+from onejob.explain import span
+from onejob.store import Finding, JobStore, Level, WorkerView
+
+STALE: Final = 24 * 3_600_000
+"""Milliseconds after which a failed job that nobody dealt with is an old one."""
+MANY: Final = 100
+"""Old failed jobs that are a pile."""
+PATIENCE: Final = 60_000
+"""Milliseconds that a job may wait, or a dead worker's job lie, before it is worth a finding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is going on in a store at one moment."""
+
+    now: int
+    waiting_since: Mapping[str, int]
+    workers: Sequence[WorkerView]
+    old_failed: int
+
+
+async def diagnose(store: JobStore) -> list[Finding]:
+    """Everything that is wrong, the worst first; nothing if all is well. Changes nothing."""
+    findings = await store.checkup()
+    if any(finding.blocking for finding in findings):
+        return findings
+    old = JobFilter(states=frozenset({State.FAILED}), ended=STALE)
+    facts = Facts(
+        now=await store.time(),
+        waiting_since=await store.waiting_since(),
+        workers=await store.workers(),
+        old_failed=await store.count(old),
+    )
+    return sorted([*findings, *judged(facts)], key=lambda finding: finding.level is not Level.ERROR)
+
+
+def judged(facts: Facts) -> Iterator[Finding]:
+    """What the facts say is wrong."""
+    served = {queue for worker in facts.workers if worker.alive for queue in worker.queues}
+    for queue, since in sorted(facts.waiting_since.items()):
+        if queue not in served:
+            yield Finding(
+                Level.ERROR,
+                "unserved",
+                f"Jobs have been waiting in queue {queue!r} for {span(facts.now - since)}, and no live worker "
+                "serves it.",
+                f"Start one: onejob worker MODULE:APP --queues {queue}",
+            )
+        elif facts.now - since > PATIENCE:
+            yield Finding(
+                Level.WARNING,
+                "slow",
+                f"The longest waiting job of queue {queue!r} has been due for {span(facts.now - since)}.",
+                "See what its workers do with onejob top; raise --concurrency or start more of them.",
+            )
+    rescuers = any(worker.alive for worker in facts.workers)
+    for worker in facts.workers:
+        silent = facts.now - worker.seen
+        if not worker.alive and worker.running and (silent > PATIENCE or not rescuers):
+            yield Finding(
+                Level.ERROR,
+                "not_rescued",
+                f"Worker {worker.id} was last seen {span(silent)} ago, and {worker.running} job(s) it ran have "
+                "not been rescued.",
+                "Start a worker of any queue: it rescues them." if not rescuers else "See the workers' logs.",
+            )
+    if facts.old_failed >= MANY:
+        yield Finding(
+            Level.WARNING,
+            "failed",
+            f"{facts.old_failed} jobs failed more than {span(STALE)} ago and nobody has dealt with them.",
+            "Look with onejob jobs state:failed; then onejob retry, delete or prune.",
+        )

@@ -1,0 +1,83 @@
+"""The public names, and only those; `onejob` itself hands them out, and imports them when the first is asked for."""
+
+from onejob.app import App
+from onejob.core.dedup import APP_WINDOW, Unique, Verdict
+from onejob.core.errors import (
+    ArgumentsInvalid,
+    DuplicateJob,
+    Fail,
+    InvalidOption,
+    JobFailed,
+    JobRevoked,
+    KeyBusy,
+    LeaseLost,
+    OnejobError,
+    PayloadMismatch,
+    PayloadTooLarge,
+    ResultGone,
+    ResultTimeout,
+    SchemaMismatch,
+    Snooze,
+    StoreBusy,
+    StoreClosed,
+    StoreFull,
+    TransactionTimeout,
+    Undecodable,
+    UnknownTask,
+    WrongCall,
+)
+from onejob.core.filter import JobFilter
+from onejob.core.job import State
+from onejob.core.judge import Outcome
+from onejob.core.retry import Exponential, Fixed, Retry
+from onejob.current import CurrentJob, current_job
+from onejob.explain import Explanation
+from onejob.hooks import Ended, Ending
+from onejob.plans import Call
+from onejob.queues import Queue
+from onejob.receipt import Receipt
+from onejob.settings import Retention
+
+__all__ = [
+    "APP_WINDOW",
+    "App",
+    "ArgumentsInvalid",
+    "Call",
+    "CurrentJob",
+    "DuplicateJob",
+    "Ended",
+    "Ending",
+    "Explanation",
+    "Exponential",
+    "Fail",
+    "Fixed",
+    "InvalidOption",
+    "JobFailed",
+    "JobFilter",
+    "JobRevoked",
+    "KeyBusy",
+    "LeaseLost",
+    "OnejobError",
+    "Outcome",
+    "PayloadMismatch",
+    "PayloadTooLarge",
+    "Queue",
+    "Receipt",
+    "ResultGone",
+    "ResultTimeout",
+    "Retention",
+    "Retry",
+    "SchemaMismatch",
+    "Snooze",
+    "State",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreFull",
+    "TransactionTimeout",
+    "Undecodable",
+    "Unique",
+    "UnknownTask",
+    "Verdict",
+    "WrongCall",
+    "current_job",
+]

@@ -1,0 +1,230 @@
+"""`onejob doctor`: each thing that can be wrong with a store is found, told in words, and left as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from commands import URL, Cli, Terminal, run
+from shop import Shop
+
+from onejob import App
+from onejob.core.job import WorkerId
+from onejob.diagnosis import MANY, Facts, judged
+from onejob.store import Ask, Beat, Finding, Level, WorkerView
+from onejob.stores.sqlite.checkup import (
+    LARGE_WAL,
+    LEAST_FREE,
+    on_disk,
+    on_file_system,
+    on_log,
+    on_schema,
+)
+from onejob.testing import FakeClock
+
+GIB = 1024**3
+
+
+@pytest.fixture(autouse=True)
+def no_second_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the test runner has loaded."""
+    monkeypatch.delitem(sys.modules, "_sqlite3", raising=False)
+
+
+def names(cli: Cli) -> list[str]:
+    return [finding["name"] for finding in cli.at("doctor", "--json").json["findings"]]
+
+
+def test_a_sound_store_is_healthy(cli: Cli, shop: Shop) -> None:
+    assert shop.app.count() == 0
+    outcome = cli.at("doctor")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.talk == f"{URL} is healthy.\n"
+    assert cli.at("doctor", "--json").json == {"url": URL, "healthy": True, "findings": []}
+
+
+def test_no_file(cli: Cli, folder: Path) -> None:
+    outcome = cli.at("doctor")
+    assert outcome.code == 1
+    level, name, what, remedy = outcome.lines[0]
+    assert (level, name) == ("error", "no_file")
+    assert str(folder / "jobs.db") in what
+    assert "Check the URL" in remedy
+    assert list(folder.iterdir()) == []
+
+
+def test_at_a_terminal_it_speaks_in_sentences() -> None:
+    with Terminal("doctor", "--url", URL) as terminal:
+        code, seen = terminal.end()
+    assert code == 1
+    assert seen.startswith("error: There is no file ")
+    assert "\r\n    Check the URL" in seen
+
+
+def test_not_a_database(cli: Cli, folder: Path) -> None:
+    (folder / "jobs.db").write_text("these are not the jobs you are looking for\n" * 100)
+    assert names(cli) == ["unreadable"]
+    assert cli.at("doctor").code == 1
+
+
+def test_damage(cli: Cli, shop: Shop, folder: Path) -> None:
+    shop.app.enqueue_many([shop.fail.job(order=n, text="x" * 300) for n in range(500)])
+    shop.app.close()
+    file = folder / "jobs.db"
+    with file.open("r+b") as opened:
+        opened.seek(file.stat().st_size // 2)
+        opened.write(os.urandom(16_384))
+    found = names(cli)
+    assert found
+    assert set(found) <= {"damaged", "unreadable"}
+    assert cli.at("doctor").code == 1
+
+
+def test_a_file_of_somebody_elses(cli: Cli, folder: Path) -> None:
+    connection = apsw.Connection(str(folder / "jobs.db"))
+    connection.execute("create table mine (x)")
+    connection.close()
+    before = (folder / "jobs.db").read_bytes()
+    assert names(cli) == ["not_wal", "no_schema"]
+    assert (folder / "jobs.db").read_bytes() == before
+
+
+def test_a_newer_schema(cli: Cli, shop: Shop) -> None:
+    with shop.app.transaction() as tx:
+        tx.execute("update onejob_meta set value = 999 where name = 'schema'")
+    shop.app.close()
+    outcome = cli.at("doctor")
+    assert outcome.code == 1
+    assert outcome.lines[0][1] == "schema_newer"
+    assert "999" in outcome.lines[0][2]
+    assert "Upgrade onejob" in outcome.lines[0][3]
+
+
+@pytest.fixture
+def locked_folder() -> Iterator[Path]:
+    """A folder that one may look into but not write to; root becomes nobody meanwhile."""
+    made = Path(tempfile.mkdtemp(prefix="onejob-locked-"))
+    with App(f"sqlite:///{made}/jobs.db") as app:
+        assert app.count() == 0
+    (made / "jobs.db").chmod(0o444)
+    made.chmod(0o555)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield made
+    os.seteuid(user)
+    shutil.rmtree(made)
+
+
+def test_a_store_that_may_not_be_written_to(cli: Cli, locked_folder: Path) -> None:
+    outcome = cli("doctor", "--url", f"sqlite:///{locked_folder}/jobs.db")
+    assert outcome.code == 1
+    assert outcome.lines[0][:2] == ["error", "no_rights"]
+    assert f"(id {os.geteuid()}) may not write to the file or make files beside it" in outcome.lines[0][2]
+
+
+def test_jobs_that_nobody_serves(cli: Cli, shop: Shop) -> None:
+    shop.send.enqueue("u1")
+    outcome = cli.at("doctor")
+    assert outcome.code == 1
+    assert outcome.lines[0][1] == "unserved"
+    assert "queue 'default'" in outcome.lines[0][2]
+    asyncio.run(shop.app.store.beat(Beat(WorkerId("w"), 30_000, queues=("default",))))
+    assert cli.at("doctor").code == 0
+
+
+def test_jobs_of_a_dead_worker(cli: Cli, make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop(clock=FakeClock(int(time.time() * 1000) - 3_600_000))
+    shop.send.enqueue("u1")
+
+    async def die() -> None:
+        await shop.app.store.beat(Beat(WorkerId("w"), 30_000, queues=("default",)))
+        await shop.app.store.claim(Ask(WorkerId("w"), ("default",), 1))
+
+    asyncio.run(die())
+    assert names(cli) == ["not_rescued"]
+
+
+def test_jobs_blocked_behind_nothing(cli: Cli, shop: Shop) -> None:
+    shop.send.enqueue("u1")
+    with shop.app.transaction() as tx:
+        tx.execute("update onejob_job set state = 'blocked', follows = ?", (b"0" * 16,))
+    assert names(cli) == ["stranded"]
+
+
+def test_a_second_library_is_only_a_warning(shop: Shop, folder: Path) -> None:
+    assert shop.app.count() == 0
+    (folder / "two_libraries.py").write_text(
+        "import sqlite3, onejob\napp = onejob.App('sqlite:///jobs.db')\n"
+    )
+    outcome = run("doctor", "--app", "two_libraries:app")
+    assert outcome.code == 0
+    assert outcome.lines[0][:2] == ["warning", "second_library"]
+    assert "is healthy" in outcome.talk
+
+
+def only(findings: object) -> tuple[str, str]:
+    [found] = list(findings)  # type: ignore[call-overload]
+    assert isinstance(found, Finding)
+    assert found.what.endswith(".")
+    assert found.remedy
+    return found.level, found.name
+
+
+def test_what_the_surroundings_may_say() -> None:
+    assert only(on_file_system("/mnt/jobs.db", "nfs4")) == ("error", "network")
+    assert list(on_file_system("/mnt/jobs.db", "ext4")) == []
+    assert list(on_file_system("/mnt/jobs.db", None)) == []
+    assert only(on_disk(LEAST_FREE - 1, 100 * GIB)) == ("error", "disk_full")
+    assert only(on_disk(GIB - 1, 100 * GIB)) == ("warning", "disk_low")
+    assert list(on_disk(GIB - 1, 2 * GIB)) == []
+    assert list(on_disk(GIB, 100 * GIB)) == []
+    assert only(on_log(LARGE_WAL + 1)) == ("warning", "long_reader")
+    assert list(on_log(LARGE_WAL)) == []
+    assert only(on_schema(1, 2)) == ("warning", "schema_older")
+    assert only(on_schema("x", 2)) == ("error", "schema_newer")
+    assert only(on_schema(0, 2)) == ("error", "no_schema")
+    assert list(on_schema(2, 2)) == []
+
+
+def worker(*, alive: bool, seen: int, running: int = 0) -> WorkerView:
+    return WorkerView(WorkerId("w"), ("q",), "host", 1, 10, 0, seen, alive, running)
+
+
+def facts(
+    *,
+    waiting_since: dict[str, int] | None = None,
+    workers: tuple[WorkerView, ...] = (),
+    old_failed: int = 0,
+) -> Facts:
+    return Facts(now=1_000_000, waiting_since=waiting_since or {}, workers=workers, old_failed=old_failed)
+
+
+def test_what_goes_on_may_be_wrong() -> None:
+    alive, dead = worker(alive=True, seen=999_000), worker(alive=False, seen=0, running=2)
+    assert list(judged(facts())) == []
+    assert list(judged(facts(waiting_since={"q": 999_000}, workers=(alive,)))) == []
+    assert only(judged(facts(waiting_since={"q": 0}, workers=(alive,)))) == ("warning", "slow")
+    assert only(judged(facts(waiting_since={"r": 999_999}, workers=(alive,)))) == ("error", "unserved")
+    assert only(judged(facts(workers=(alive, dead)))) == ("error", "not_rescued")
+    just_died = worker(alive=False, seen=990_000, running=1)
+    assert list(judged(facts(workers=(alive, just_died)))) == []
+    assert only(judged(facts(workers=(just_died,)))) == ("error", "not_rescued")
+    assert list(judged(facts(workers=(worker(alive=False, seen=0),)))) == []
+    assert only(judged(facts(old_failed=MANY))) == ("warning", "failed")
+    assert list(judged(facts(old_failed=MANY - 1))) == []
+
+
+def test_the_worst_comes_first(cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "_sqlite3", sys)
+    shop.send.enqueue("u1")
+    found = cli.at("doctor", "--json").json["findings"]
+    assert [finding["level"] for finding in found] == [Level.ERROR, Level.WARNING]
