@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from click.testing import CliRunner
@@ -96,6 +97,12 @@ class Terminal:
         while text not in self.seen:
             piece = self._read()
             assert piece, f"the command ended without showing {text!r}: {self.seen!r}"
+
+    def wait_until_it_waits(self) -> None:
+        """Until its main thread sleeps, in a read of its terminal for example."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "S":
+            assert self.process.poll() is None
 
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())

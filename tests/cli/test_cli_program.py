@@ -209,7 +209,8 @@ def test_a_closed_pipe_is_quiet(shop: Shop) -> None:
 def test_ctrl_c_prints_a_newline_and_exits_130(shop: Shop) -> None:
     shop.send.enqueue("u1")
     with Terminal("delete", "state:live", "--url", "sqlite:///jobs.db") as terminal:
-        terminal.read_until("[y/N]:")
+        terminal.read_until("[y/N]: ")
+        terminal.wait_until_it_waits()
         terminal.process.send_signal(signal.SIGINT)
         code, seen = terminal.end()
     assert code == 130

@@ -248,3 +248,16 @@ def test_ages_are_the_stores(cli: Cli, make_shop: Callable[..., Shop]) -> None:
     assert cli.at("status", "--json").json["queues"]["default"]["longest_wait"] == pytest.approx(
         7200, abs=120
     )
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_list_fits_the_terminal_and_ids_stay_whole(shop: Shop, columns: int) -> None:
+    ids = shop.failed(2, text="a rather long story of what went wrong")
+    shop.send.enqueue("a user with a long name")
+    with Terminal("jobs", "--url", URL, columns=columns) as terminal:
+        assert terminal.end()[0] == 0
+    lines = terminal.text.splitlines()
+    print(terminal.text)  # noqa: T201
+    assert max(len(line) for line in lines) <= columns
+    assert sum(f" {id}  failed " in line for line in lines for id in ids) == 2
+    assert ("queue" in terminal.text) == (columns == 200)

@@ -164,13 +164,14 @@ def test_the_fake_clock_of_an_app_does_not_matter_to_health() -> None:
 
 
 JOBS = """
-import time
+import asyncio, time
 from onejob import App
 app = App("sqlite:///jobs.db?patience=20")
 
 @app.task(name="block")
 async def block(seconds: float) -> None:
     time.sleep(seconds)
+    await asyncio.sleep(seconds)  # still under way once the loop hears of its end
 """
 
 
