@@ -257,7 +257,6 @@ def test_a_list_fits_the_terminal_and_ids_stay_whole(shop: Shop, columns: int) -
     with Terminal("jobs", "--url", URL, columns=columns) as terminal:
         assert terminal.end()[0] == 0
     lines = terminal.text.splitlines()
-    print(terminal.text)  # noqa: T201
     assert max(len(line) for line in lines) <= columns
     assert sum(f" {id}  failed " in line for line in lines for id in ids) == 2
     assert ("queue" in terminal.text) == (columns == 200)

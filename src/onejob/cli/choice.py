@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from onejob.cli.output import WHOLE_ID, NothingMatched
+from onejob.cli.output import NothingMatched
 from onejob.core.filter import JobFilter, looks_like_id, parse
 from onejob.core.job import Job, JobId
 from onejob.store import JobStore
+
+WHOLE_ID = 36
+"""Characters of a job's id."""
 
 
 async def find_job(store: JobStore, text: str) -> Job:

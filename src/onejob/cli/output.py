@@ -16,8 +16,6 @@ import click
 
 NOTHING_MATCHED: Final = 3
 ABSORBED: Final = 4
-WHOLE_ID: Final = 36
-"""Characters of a job's id."""
 
 _STYLES: Final = {
     "failed": "red",
@@ -106,34 +104,33 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
 
     texts = [[printable(cell) for cell in row] for row in rows]
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    places = fitting(headings, texts, get_terminal_size().columns)
-    for place in places:
-        whole = (
-            None
-            if headings[place] in _ELASTIC
-            else max(len(text) for text in (headings[place], *(row[place] for row in texts)))
-        )
-        made.add_column(headings[place], overflow="ellipsis", no_wrap=True, min_width=whole)
+    widths = fitting(headings, texts, get_terminal_size().columns)
+    for place, width in widths.items():
+        made.add_column(headings[place], overflow="ellipsis", no_wrap=True, width=width)
     for row in texts:
-        made.add_row(*(Text(row[place], style=_STYLES.get(row[place], "")) for place in places))
+        made.add_row(*(Text(row[place], style=_STYLES.get(row[place], "")) for place in widths))
     return made
 
 
-def fitting(headings: Sequence[str], texts: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns that say something and have room, by their places."""
-    widths = {
+def fitting(headings: Sequence[str], texts: Sequence[Sequence[str]], room: int) -> dict[int, int]:
+    """The columns that say something and have room, by their places, and how wide each is."""
+    natural = {
         place: max(len(headings[place]), *(len(row[place]) for row in texts))
         for place in range(len(headings))
         if any(row[place] for row in texts)
     }
-    for place, heading in enumerate(headings):
-        if heading in _ELASTIC and place in widths:
-            widths[place] = min(widths[place], _ELASTIC[heading])
+    widths = {place: min(width, _ELASTIC.get(headings[place], width)) for place, width in natural.items()}
     for heading in _DISPENSABLE:
         place = headings.index(heading) if heading in headings else 0
-        if place and sum(widths.values()) + 2 * len(widths) > width:
+        if place and _total(widths) > room:
             widths.pop(place, None)
-    return list(widths)
+    for place, width in widths.items():
+        widths[place] = width + max(0, min(natural[place] - width, room - _total(widths)))
+    return widths
+
+
+def _total(widths: Mapping[int, int]) -> int:
+    return sum(widths.values()) + 2 * len(widths) + 1
 
 
 def emit_fields(fields: Mapping[str, object]) -> None:
