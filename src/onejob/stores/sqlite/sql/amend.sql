@@ -19,6 +19,3 @@ set state = iif(:follows is null, 'waiting', 'blocked'), follows = :follows, due
     digest = iif(:with_key, digest, null), key = iif(:with_key, key, null), plan = iif(:with_key, plan, null)
 where id = :id and state in ('failed', 'revoked')
 returning queue;
-
--- delete: a job that is not running; its key's memory was written first.
-delete from onejob_job where id = :id and state != 'running';
