@@ -1,4 +1,4 @@
-"""What an enqueue and a claim cost when the store is small and when it is large, batch by batch in turn."""
+"""What an enqueue, a claim and a settlement cost when the store is small and when it is large, batch by batch in turn."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from typing import Any, TypeVar
 
 from bench.engines import Engine, Filling
 from bench.figures import OURS, Samples
-from bench.jobs import Jobs, arguments, define
+from bench.jobs import KEY, Jobs, arguments, define
+from onejob import Lane
 from onejob.core.job import NewJob, WorkerId
 from onejob.core.lifecycle import Move, Settlement
 from onejob.ids import new_ids
-from onejob.store import Ask, JobStore
+from onejob.store import Ask
 
 T = TypeVar("T")
+OPERATIONS = ("enqueue", "claim", "settle")
 SIZES = (1_000, 100_000, 1_000_000)
 BATCH = 100
 WARMING_UP = 5
@@ -66,7 +68,7 @@ class Growth:
         for number in range(WARMING_UP + self.batches):
             for size, jobs in stores.items():
                 if number == WARMING_UP:
-                    spent["enqueue", size] = spent["claim", size] = 0.0
+                    spent.update({(operation, size): 0.0 for operation in OPERATIONS})
                 await self._one_batch(
                     jobs, lambda operation, taken, size=size: _add(spent, operation, size, taken)
                 )
@@ -77,10 +79,22 @@ class Growth:
     async def _one_batch(self, jobs: Jobs, note: Callable[[str, float], None]) -> None:
         """As many in as out, so that the size stays what it is."""
         store = jobs.app.store
-        newcomers = _new_jobs(jobs.unique if self.filling is Filling.KEYS else jobs.nothing)
+        newcomers = _new_jobs(self._sender(jobs))
         await _timed(store.enqueue(newcomers), lambda taken: note("enqueue", taken))
         claims = await _timed(store.claim(_ASK), lambda taken: note("claim", taken))
-        await _complete(store, [Settlement(job.lease, Move.COMPLETE) for job in claims.jobs])
+        if len(claims.jobs) != BATCH:
+            raise RuntimeError(f"a claim of {BATCH} jobs brought {len(claims.jobs)}")
+        done = [Settlement(job.lease, Move.COMPLETE) for job in claims.jobs]
+        await _timed(store.settle(done), lambda taken: note("settle", taken))
+
+    def _sender(self, jobs: Jobs) -> Any:
+        match self.filling:
+            case Filling.KEYS:
+                return jobs.unique
+            case Filling.LANES | Filling.PARKED:
+                return jobs.nothing.using(lane=Lane(by=KEY))
+            case _:
+                return jobs.nothing
 
 
 def line_key(filling: Filling, operation: str) -> str:
@@ -102,12 +116,6 @@ async def _timed(operation: Awaitable[T], note: Callable[[float], None]) -> T:
     result = await operation
     note(time.perf_counter() - started)
     return result
-
-
-async def _complete(store: JobStore, done: list[Settlement]) -> None:
-    if len(done) != BATCH:
-        raise RuntimeError(f"a claim of {BATCH} jobs brought {len(done)}")
-    await store.settle(done)
 
 
 def _new_jobs(sender: Any) -> list[NewJob]:

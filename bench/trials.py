@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import producing, working
+from bench import lanes, producing, working
 from bench.engines import Engine, Filling
 from bench.figures import BARE, OURS, Aim, Line, Samples, Trial, Unit, figure
-from bench.growth import SIZES, Growth, line_key, name_of
+from bench.growth import OPERATIONS, SIZES, Growth, line_key, name_of
 from bench.peers import Environment, huey
 
 FLAT = 1.5
+UNDISTURBED = 1.2
+LANELESS = "without"
+ALONE = "alone"
 KEYLESS = "without keys"
 ALL_NEW = "all new"
 
@@ -48,6 +51,8 @@ class Trials:
         yield self._one_by_one()
         yield self._keys()
         yield self._drain()
+        yield self._lanes()
+        yield self._crowd()
         yield self._latency()
         for filling in Filling:
             yield self._growth(filling)
@@ -113,6 +118,33 @@ class Trials:
         line = Line("drain", "drain of no-op jobs, concurrency 100", Unit.RATE, aims)
         return Trial("drain", (line,), tuple(measures))
 
+    def _lanes(self) -> Trial:
+        drains = lanes.Drains(self.engine, self.scale.drained)
+
+        def without(folder: Path) -> Samples:
+            rate = drains.without(folder)
+            return {(key, LANELESS): rate for key in measures}
+
+        measures = {
+            "lanes-ordered": (f"drain, {lanes.LANES} lanes, one at a time", drains.ordered, 0.5),
+            "lanes-wide": (f"drain, {lanes.LANES} lanes, three at a time", drains.wide, 0.5),
+            "lanes-rated": (f"drain, {lanes.LANES} lanes, each with a rate", drains.rated, None),
+            "lanes-limited": ("drain, limits of the queue", drains.limited, None),
+        }
+        lines = tuple(
+            Line(key, title, Unit.RATE, (Aim(LANELESS, at_least=aim),))
+            for key, (title, _, aim) in measures.items()
+        )
+        ours = (figure(key, OURS, measure) for key, (_, measure, _) in measures.items())
+        return Trial("lanes", lines, (without, *ours))
+
+    def _crowd(self) -> Trial:
+        drains = lanes.Drains(self.engine, self.scale.drained)
+        title = f"drain, {lanes.LANES} lanes beside one with {lanes.CROWD:,} parked"
+        line = Line("crowd", title, Unit.RATE, (Aim(ALONE, at_least=1 / UNDISTURBED),))
+        measures = figure("crowd", OURS, drains.beside_a_crowd), figure("crowd", ALONE, drains.ordered)
+        return Trial("crowd", (line,), measures)
+
     def _latency(self) -> Trial:
         def ours(folder: Path) -> Samples:
             p50, p99 = working.latency(self.engine.url(folder), self.scale.stamped)
@@ -129,7 +161,7 @@ class Trials:
         aims = Aim(smallest, at_most=FLAT), *[Aim(other) for other in others]
         lines = tuple(
             Line(line_key(filling, operation), f"{operation}, {SIZES[-1]:,} {filling}", Unit.COST, aims)
-            for operation in ("enqueue", "claim")
+            for operation in OPERATIONS
         )
         growth = Growth(self.engine, filling, self.home, self.scale.batches)
         return Trial(f"growth-{filling}", lines, (growth,), most_runs=2)

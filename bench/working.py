@@ -16,21 +16,33 @@ from pathlib import Path
 from bench import machine
 from bench.jobs import arguments, define
 from bench.producing import CHUNK
-from onejob import App, State
+from onejob import App, Lane, State
+from onejob.queue_handle import QueueHandle
 
 PATIENCE = 60.0
 SETTLING_DOWN = 2.0
-_UNSETTLED = "state:waiting,running"
+_DRAINED = "task:nothing"
+_UNSETTLED = f"{_DRAINED} state:parked,waiting,running"
 
 
-def drain(url: str, count: int, concurrency: int) -> float:
-    """Jobs per second from the first start to the last settled row, as the store recorded them."""
+def drain(
+    url: str,
+    count: int,
+    concurrency: int,
+    lane: Callable[[int], Lane | None] = lambda _: None,
+    limit: Callable[[QueueHandle], object] = lambda _: None,
+) -> float:
+    """Jobs per second from the first start to the last settled row, as the store recorded them.
+
+    `lane` is that of the n-th job; `limit` sets limits of their queue.
+    """
     jobs = define(url)
     with jobs.app:
+        limit(jobs.app.queue("default"))
         for start in range(0, count, CHUNK):
-            jobs.app.enqueue_many(
-                [jobs.nothing.job(**arguments(number)) for number in range(start, start + CHUNK)]
-            )
+            numbers = range(start, start + CHUNK)
+            calls = [jobs.nothing.using(lane=lane(number)).job(**arguments(number)) for number in numbers]
+            jobs.app.enqueue_many(calls)
         os.sync()
         with worker(url, concurrency):
             # The newest job is settled last, so that looking is cheap.
@@ -114,7 +126,7 @@ def _span(app: App, count: int) -> int:
     ended: list[int] = []
     cursor = None
     while True:
-        page = app.jobs(limit=1_000, cursor=cursor)
+        page = app.jobs(_DRAINED, limit=1_000, cursor=cursor)
         started += [job.started for job in page.jobs if job.started is not None]
         ended += [job.ended for job in page.jobs if job.state is State.COMPLETED and job.ended is not None]
         cursor = page.cursor

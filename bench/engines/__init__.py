@@ -16,6 +16,9 @@ class Filling(StrEnum):
     WAITING = "waiting"
     FINISHED = "finished"
     KEYS = "keys"
+    LANES = "lanes"
+    PARKED = "parked"
+    """In one lane, behind a job that runs."""
 
 
 class Engine(Protocol):

@@ -11,12 +11,13 @@ from pathlib import Path
 import apsw
 
 from bench.engines import Filling
-from bench.jobs import arguments, define
-from onejob import Unique
+from bench.jobs import Jobs, arguments, define
+from onejob import Lane, Unique
 from onejob.core.job import WorkerId
 from onejob.core.lifecycle import Move, Settlement
-from onejob.store import Ask, Retention
+from onejob.store import Ask, Beat, Retention
 
+DAY = 24 * 3_600_000
 _NUMBERS = "with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < :count)"
 
 
@@ -27,14 +28,20 @@ def fill(url: str, path: Path, filling: Filling, count: int) -> None:
     connection.pragma("synchronous", "off")
     connection.pragma("cache_size", -256_000)
     connection.execute("begin immediate")
-    if filling is Filling.KEYS:
-        # Digests are as good as random, but inserted in their order: at random it would take minutes.
-        digest = "cast(unhex(printf('%08x', n * 4294967295 / (:count + 1))) || randomblob(12) as blob)"
-        _copy(connection, "onejob_key", {"digest": digest, "holder": "randomblob(16)", "number": None}, count)
-    else:
-        # Ids grow, as those of jobs do, but are older than any that is made now.
-        identity = "cast(x'01000000' || unhex(printf('%08x', n)) || randomblob(8) as blob)"
-        _copy(connection, "onejob_job", {"id": identity, "seq": None}, count)
+    # Ids grow, as those of jobs do, but are older than any that is made now.
+    identity = "cast(x'01000000' || unhex(printf('%08x', n)) || randomblob(8) as blob)"
+    match filling:
+        case Filling.KEYS:
+            # Digests are as good as random, but inserted in their order: at random it would take minutes.
+            digest = "cast(unhex(printf('%08x', n * 4294967295 / (:count + 1))) || randomblob(12) as blob)"
+            new = {"digest": digest, "holder": "randomblob(16)", "number": None}
+            _copy(connection, "onejob_key", new, count)
+        case Filling.LANES:
+            lane = "printf('lane-%08x', n)"
+            _copy(connection, "onejob_job", {"id": identity, "seq": None, "lane": lane}, count)
+            _copy(connection, "onejob_lane", {"key": lane}, count)
+        case _:
+            _copy(connection, "onejob_job", {"id": identity, "seq": None}, count)
     connection.execute("commit")
     connection.pragma("wal_checkpoint", "truncate")
     connection.close()
@@ -44,8 +51,13 @@ async def _make_model(url: str, filling: Filling) -> None:
     jobs = define(url)
     once = jobs.nothing.using(unique=Unique.once(by="number"))
     async with jobs.app as app:
-        await (once if filling is Filling.KEYS else jobs.nothing).aenqueue(**arguments(-1))
-        if filling is Filling.WAITING:
+        if filling is Filling.PARKED:
+            await _park_one(jobs)
+            return
+        crowd = jobs.nothing.using(lane=Lane("model"))
+        senders = {Filling.KEYS: once, Filling.LANES: crowd}
+        await senders.get(filling, jobs.nothing).aenqueue(**arguments(-1))
+        if filling in (Filling.WAITING, Filling.LANES):
             return
         claims = await app.store.claim(Ask(WorkerId("model"), ("default",), 1))
         await app.store.settle([Settlement(job.lease, Move.COMPLETE) for job in claims.jobs])
@@ -54,12 +66,24 @@ async def _make_model(url: str, filling: Filling) -> None:
             await app.store.prune(Retention(completed=-1), 10)  # its job goes, the key remembers it
 
 
+async def _park_one(jobs: Jobs) -> None:
+    """A job that runs and is never done, and behind it in its lane the model of a parked one."""
+    store = jobs.app.store
+    runs = WorkerId("crowd")
+    await store.beat(Beat(runs, lease=DAY))
+    for _ in range(2):
+        await jobs.stamp.using(lane=Lane("crowd")).aenqueue(sent=0.0)
+    await store.claim(Ask(runs, ("default",), 1))
+
+
 def _copy(connection: apsw.Connection, table: str, new: dict[str, str | None], count: int) -> None:
+    """Copy the row that was made last."""
     columns = [str(row[1]) for row in connection.execute(f"pragma table_info({table})")]
     kept = [column for column in columns if new.get(column, "") is not None]
     values = [new.get(column) or column for column in kept]
+    last = "order by rowid desc" if "seq" in columns or "number" in columns else ""
     connection.execute(
         f"{_NUMBERS} insert into {table} ({', '.join(kept)}) "
-        f"select {', '.join(values)} from numbers, (select * from {table} limit 1)",
+        f"select {', '.join(values)} from numbers, (select * from {table} {last} limit 1)",
         {"count": count},
     )

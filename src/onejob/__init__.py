@@ -20,4 +20,4 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return [*globals(), *importlib.import_module("onejob.public").__all__]
+        return [*importlib.import_module("onejob.public").__all__, *(n for n in globals() if n[:2] == "__")]

@@ -12,11 +12,11 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onejob import bulk, operations
-from onejob.client import Client
 from onejob.core.dedup import Unique
 from onejob.core.errors import InvalidOption, UnknownTask, shown
 from onejob.core.filter import JobFilter, as_filter
 from onejob.core.job import Job, JobId, State
+from onejob.core.lane import QueueLimits
 from onejob.core.options import Seconds, check_name
 from onejob.explain import Explanation
 from onejob.hooks import AfterEnqueue, BeforeEnqueue, Hooks, Lifespan, OnEnd, OnStart
@@ -31,11 +31,14 @@ from onejob.settings import (
     checked_url,
     checked_window,
 )
-from onejob.store import Amended, Amendment, DeadErrors, JobStore, Page
+from onejob.store import Amended, Amendment, DeadErrors, JobStore, LaneView, Page
+from onejob.stores import absolute, check_url, open_store, without_password
 from onejob.tasks import AsyncTask, SyncTask, Task, is_redefinition, task_name
-from onejob.transactions import AppTransaction
 
 if TYPE_CHECKING:
+    from onejob.client import Client
+    from onejob.queue_handle import QueueHandle
+    from onejob.transactions import AppTransaction
     from onejob.worker import Worker
 
 P = ParamSpec("P")
@@ -84,22 +87,40 @@ class App:
         retention: Retention | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self._url = checked_url(url)
+        self._url = check_url(checked_url(url))
         self._clock = clock
         self._defaults = CallOptions(queue=check_name("Queue", queue), unique=checked_policy(unique))
         self._window = checked_window(window)
         self.queues = Queues(queues, compression=compression, dead_letter=dead_letter)
         self.retention = retention or Retention()
-        self.client = Client(self._make_store, clock=clock or milliseconds)
+        self.hooks = Hooks()
+        """The hooks registered so far."""
         self._tasks: dict[str, Task[..., Any]] = {}
         self._backoffs: dict[str, Strategy] = {}
+
+    def __repr__(self) -> str:
+        return f"<App on {self.url}, {len(self._tasks)} task{'' if len(self._tasks) == 1 else 's'}>"
 
     @property
     def url(self) -> str:
         """The store's URL, fit to be shown: without a password."""
-        from onejob.stores import without_password
-
         return without_password(self._url)
+
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        """The clock it was given; None if its store has its own."""
+        return self._clock
+
+    @property
+    def client(self) -> Client:
+        """The way to the store, made on first use."""
+        made = vars(self)
+        if "_client" not in made:
+            from onejob.client import Client  # with it comes asyncio, of which defining tasks has no need
+
+            client = Client(self._make_store, self.hooks, clock=self._clock or milliseconds)
+            made.setdefault("_client", client)  # of two threads, the first one's
+        return made["_client"]
 
     @property
     def store(self) -> JobStore:
@@ -177,11 +198,6 @@ class App:
 
         return register
 
-    @property
-    def hooks(self) -> Hooks:
-        """The hooks registered so far."""
-        return self.client.hooks
-
     def before_enqueue(self, hook: Before) -> Before:
         """Register a function of the call, made before anything is stored; what it raises refuses the call."""
         self.hooks.add_before_enqueue(hook)
@@ -229,6 +245,8 @@ class App:
         An error rolls everything back; a block longer than `timeout` seconds does, too. Receipts made inside
         are true once the block has ended.
         """
+        from onejob.transactions import AppTransaction  # late as the client is
+
         return AppTransaction(self.client, timeout)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
@@ -242,7 +260,7 @@ class App:
             self.retention.stored(),
             self.queues.compresses,
             self.hooks,
-            self.url,
+            absolute(self._url),
         )
         return Worker(setup, **options)
 
@@ -255,7 +273,10 @@ class App:
         return await operations.explain(self.store, subject)
 
     def release(
-        self, key: str | tuple[object, ...] | Receipt[Any], *, task: Task[..., Any] | str | None = None
+        self,
+        key: str | tuple[object, ...] | Receipt[Any] | None = None,
+        *,
+        task: Task[..., Any] | str | None = None,
     ) -> JobId | None:
         """Make a key vacant, so that the next call is created; returns the job that held it, if any.
 
@@ -264,23 +285,52 @@ class App:
         return self.client.call(self.arelease(key, task=task), instead="await app.arelease(…)")
 
     async def arelease(
-        self, key: str | tuple[object, ...] | Receipt[Any], *, task: Task[..., Any] | str | None = None
+        self,
+        key: str | tuple[object, ...] | Receipt[Any] | None = None,
+        *,
+        task: Task[..., Any] | str | None = None,
     ) -> JobId | None:
         """As `release`, in async code."""
         if isinstance(key, Receipt):
             return await operations.release_one_call(self.store, key.call)
+        if key is None:
+            raise InvalidOption(
+                "release(…) takes a receipt, or a key and its task=…; task.release(…) takes the arguments of a call."
+            )
         if task is None:
             raise InvalidOption("release(key) needs task=…: a key belongs to a task and its queue.")
-        found = self.task_named(task) if isinstance(task, str) else task
-        return await operations.release_key(self.store, key, found.planner)
+        return await operations.release_key(self.store, key, self._task(task).planner)
 
-    def revoke(self, job: str | Receipt[Any]) -> Amended:
-        """Stop a job: `revoked` if it was queued, `flagged` if it runs, else `finished` or `not_found`."""
-        return self.client.call(self.arevoke(job), instead="await app.arevoke(…)")
+    def revoke(
+        self,
+        job: str | Receipt[Any] | None = None,
+        *,
+        key: str | tuple[object, ...] | None = None,
+        task: Task[..., Any] | str | None = None,
+    ) -> Amended:
+        """Stop a job: `revoked` if it was queued, `flagged` if it runs, else `finished` or `not_found`.
 
-    async def arevoke(self, job: str | Receipt[Any]) -> Amended:
+        Give its id or a receipt, or the `key` that it holds (as text, or as a tuple of its parts) and the `task`
+        of that key; one that nobody holds is `not_found`. A flagged job's handler sees `current_job().aborted` within a second, and the job ends revoked
+        whatever its handler does then.
+        """
+        return self.client.call(self.arevoke(job, key=key, task=task), instead="await app.arevoke(…)")
+
+    async def arevoke(
+        self,
+        job: str | Receipt[Any] | None = None,
+        *,
+        key: str | tuple[object, ...] | None = None,
+        task: Task[..., Any] | str | None = None,
+    ) -> Amended:
         """As `revoke`, in async code."""
-        return await operations.amend(self.store, job, Amendment.REVOKE)
+        if (job is None) == (key is None) or (key is None) != (task is None):
+            raise InvalidOption(
+                "revoke(…) takes a job's id or receipt, or else key=… and the task=… of that key."
+            )
+        if key is not None and task is not None:
+            return await operations.revoke_key(self.store, key, self._task(task).planner)
+        return await operations.amend(self.store, cast("str | Receipt[Any]", job), Amendment.REVOKE)
 
     def retry(self, job: str | Receipt[Any], *, force: bool = False) -> Amended:
         """Revive a failed or revoked job with a fresh budget: `retried`, or `kept` if another holds its key.
@@ -331,7 +381,8 @@ class App:
     def retry_many(self, filter: str | JobFilter, *, force: bool = False) -> Counter[Amended]:
         """Revive the jobs that a filter matches; returns how many were `retried`, `kept` and so on.
 
-        Failed ones, unless the filter says `state:revoked`. Not one transaction: batch after batch.
+        Failed ones, unless the filter says `state:revoked`; and dead letters, if it names their queue, their
+        origin or their ids. Not one transaction: batch after batch.
         """
         return self.client.call(self.aretry_many(filter, force=force), instead="await app.aretry_many(…)")
 
@@ -384,6 +435,28 @@ class App:
         """As `counts`, in async code."""
         return await self.store.counts()
 
+    def queue(self, name: str) -> QueueHandle:
+        """A queue's limits, over all workers: `app.queue("mail").set_concurrency(20)`, `pause()` and so on."""
+        from onejob.queue_handle import QueueHandle  # for operators
+
+        return QueueHandle(name, lambda: self.client)
+
+    def limits(self) -> dict[str, QueueLimits]:
+        """The limits of every queue that has any, or is paused."""
+        return self.client.call(self.alimits(), instead="await app.alimits()")
+
+    async def alimits(self) -> dict[str, QueueLimits]:
+        """As `limits`, in async code."""
+        return await self.store.limits()
+
+    def lanes(self, queue: str | None = None, *, limit: int = 100) -> list[LaneView]:
+        """The lanes in use of a queue (None: of all): their limits, who takes their slots, how many are ready."""
+        return self.client.call(self.alanes(queue, limit=limit), instead="await app.alanes(…)")
+
+    async def alanes(self, queue: str | None = None, *, limit: int = 100) -> list[LaneView]:
+        """As `lanes`, in async code."""
+        return await operations.lanes(self.store, queue, limit)
+
     def close(self) -> None:
         """Let calls under way end and let go of the store."""
         self.client.close()
@@ -410,9 +483,10 @@ class App:
     ) -> None:
         await self.aclose()
 
-    def _make_store(self) -> JobStore:
-        from onejob.stores import open_store
+    def _task(self, task: Task[..., Any] | str) -> Task[..., Any]:
+        return task if isinstance(task, Task) else self.task_named(task)
 
+    def _make_store(self) -> JobStore:
         return open_store(self._url, clock=self._clock)
 
     def _register(
@@ -438,9 +512,10 @@ class App:
             options=options,
             cancel_on_abort=cancel_on_abort,
             process=process,
-            outlet=self.client,
+            outlet=lambda: self.client,
             app_window=self._window,
             queues=self.queues,
+            backoffs=self._backoffs.keys(),
         )
         self._tasks[name] = task
         return task

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final, assert_never
+
+import msgspec
 
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.filter import JobFilter, as_filter
-from onejob.core.job import LIVE, State
+from onejob.core.job import LIVE, QUEUED, JobId, State
 from onejob.core.options import whole_number
 from onejob.store import Amended, Amendment, JobStore, Page
 
@@ -17,6 +19,8 @@ BATCH: Final = 200
 MAX_PAGE: Final = 10_000
 
 _REVIVABLE: Final = frozenset({State.FAILED, State.REVOKED})
+_UNDELIVERED: Final = QUEUED | {State.FAILED}
+"""The states of dead letters that nobody has dealt with."""
 
 
 async def page(store: JobStore, filter: str | JobFilter, limit: int, cursor: str | None) -> Page:
@@ -36,24 +40,33 @@ async def amend_many(
 ) -> Counter[Amended]:
     """Amend every job that matches, newest first, each looked at once; returns how often each answer came.
 
-    `on_batch` hears how many jobs each batch had. What is accepted meanwhile is left alone.
+    `on_batch` hears how many jobs each batch had. What is accepted meanwhile, or is no longer in the state for
+    which it was chosen, is left alone.
     """
-    wanted = affected(filter, amendment)
     outcomes: Counter[Amended] = Counter()
+    for wanted in affected(filter, amendment):
+        async for batch in _batches(store, wanted):
+            # Between the look and the change, a job may have been revived, or begun to run.
+            outcomes.update(await store.amend(batch, amendment, states=wanted.states))
+            if on_batch is not None:
+                on_batch(len(batch))
+    return outcomes
+
+
+async def _batches(store: JobStore, wanted: JobFilter) -> AsyncGenerator[list[JobId]]:
     cursor: str | None = None
     while True:
         found = await store.jobs(wanted, BATCH, cursor)
         if found.jobs:
-            outcomes.update(await store.amend([job.id for job in found.jobs], amendment))
-        if on_batch is not None:
-            on_batch(len(found.jobs))
+            yield [job.id for job in found.jobs]
         cursor = found.cursor
         if cursor is None:
-            return outcomes
+            return
 
 
-def affected(filter: str | JobFilter, amendment: Amendment) -> JobFilter:
-    """The jobs that an amendment of all that match is about: a text without terms names none."""
+def affected(filter: str | JobFilter, amendment: Amendment) -> tuple[JobFilter, ...]:
+    """The jobs that an amendment of all that match is about, in parts that share none: a text without terms
+    names none."""
     wanted = as_filter(filter)
     if isinstance(filter, str) and wanted == JobFilter():
         raise InvalidOption(
@@ -62,11 +75,22 @@ def affected(filter: str | JobFilter, amendment: Amendment) -> JobFilter:
         )
     match amendment:
         case Amendment.RETRY | Amendment.RETRY_WITHOUT_KEY:
-            # What somebody revoked comes back only when asked for by name.
-            return wanted.within({State.FAILED} if wanted.states is None else _REVIVABLE)
+            return _to_be_retried(wanted)
         case Amendment.REVOKE:
-            return wanted.within(LIVE)
+            return (wanted.within(LIVE),)
         case Amendment.DELETE:
-            return wanted
+            return (wanted,)
         case _:
             assert_never(amendment)
+
+
+def _to_be_retried(wanted: JobFilter) -> tuple[JobFilter, ...]:
+    """Failed jobs, and dead letters where their queue, their origin or their id is named."""
+    if wanted.origins is not None:
+        return (wanted.within(_UNDELIVERED if wanted.states is None else _UNDELIVERED | _REVIVABLE),)
+    if wanted.states is not None:
+        return (wanted.within(_REVIVABLE),)
+    failed = wanted.within({State.FAILED})  # what somebody revoked comes back only when asked for by name
+    if wanted.queues is None and wanted.ids is None:
+        return (failed,)  # a dead letter's original is among them
+    return failed, msgspec.structs.replace(wanted, origins=frozenset("*")).within(QUEUED)

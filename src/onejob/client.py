@@ -36,11 +36,11 @@ from onejob.explain import Explanation
 from onejob.hooks import Hooks
 from onejob.ids import new_id, new_ids
 from onejob.logs import event, logger
-from onejob.operations import explain_one_call, release_one_call
+from onejob.operations import explain_one_call, release_one_call, revoke_one_call
 from onejob.plans import Call
-from onejob.receipt import Receipt, in_words, refusal
+from onejob.receipt import Receipt, in_words, lane_in_words, refusal
 from onejob.results import await_result
-from onejob.store import JobStore, Transaction
+from onejob.store import Amended, JobStore, Transaction
 from onejob.transactions import open_transaction
 
 R = TypeVar("R")
@@ -50,11 +50,11 @@ T = TypeVar("T")
 class Client:
     """One app's way to its store."""
 
-    def __init__(self, make_store: Callable[[], JobStore], *, clock: Callable[[], int]) -> None:
+    def __init__(self, make_store: Callable[[], JobStore], hooks: Hooks, *, clock: Callable[[], int]) -> None:
         self._make_store = make_store
         self._clock = clock
         self._closed = False
-        self.hooks = Hooks()
+        self.hooks = hooks
         self._start_afresh()
         _clients.add(self)
 
@@ -126,7 +126,8 @@ class Client:
 
     async def aresult(self, receipt: Receipt[R], timeout: float | None) -> R:
         """See `Receipt.aresult`."""
-        return await await_result(self.store, receipt, timeout)
+        inside = open_transaction(self.store) is not None
+        return await await_result(self.store, receipt, timeout, uncommitted=inside)
 
     def explain_call(self, call: Call[Any]) -> Explanation:
         """See `Sender.explain`."""
@@ -143,6 +144,14 @@ class Client:
     async def arelease_call(self, call: Call[Any]) -> JobId | None:
         """See `Sender.release`."""
         return await release_one_call(self.store, call)
+
+    def revoke_call(self, call: Call[Any]) -> Amended:
+        """See `Sender.revoke`."""
+        return self.call(self.arevoke_call(call), instead="await task.arevoke(…)")
+
+    async def arevoke_call(self, call: Call[Any]) -> Amended:
+        """See `Sender.revoke`."""
+        return await revoke_one_call(self.store, call)
 
     def call(self, coroutine: Coroutine[Any, Any, T], *, instead: str) -> T:
         """Run a coroutine for a thread; inside an event loop, refuse and name the call to use instead."""
@@ -255,6 +264,9 @@ class Client:
             ]
             answers = await enqueue(jobs)
             receipts += [Receipt(a, call, self) for a, call in zip(answers, chunk, strict=True)]
+        for receipt in receipts:
+            if receipt.former_lane is not None:
+                _log_lane(receipt)
         if logger.isEnabledFor(logging.INFO):
             for receipt in receipts:
                 _log(receipt)
@@ -264,6 +276,8 @@ class Client:
         receipt = Receipt(answer, call, self)
         if logger.isEnabledFor(logging.INFO):
             _log(receipt)
+        if answer.former_lane is not None:
+            _log_lane(receipt)
         if answer.outcome is Outcome.REJECTED:
             raise refusal(receipt)
         return receipt
@@ -274,6 +288,10 @@ async def _enqueue_in(transaction: Transaction, job: NewJob) -> Answer:
 
 
 def _checked(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
+    if not isinstance(cast("object", calls), Iterable):
+        raise InvalidOption(
+            f"enqueue_many takes a list of calls made with task.job(…), not {shown(calls)}; nothing was stored."
+        )
     listed = list(cast("Iterable[object]", calls))
     for index, call in enumerate(listed):
         if type(call) is not Call:
@@ -300,6 +318,12 @@ def _log(receipt: Receipt[Any]) -> None:
     fields = {"job": receipt.id, "task": receipt.task, "queue": receipt.queue, "key": receipt.key}
     text = f"{in_words(receipt)}, task {receipt.task}"
     event(logger, logging.INFO, f"job.{receipt.outcome}", text, outcome=str(receipt.outcome), **fields)
+
+
+def _log_lane(receipt: Receipt[Any]) -> None:
+    text = f"{lane_in_words(receipt)}: the newest job of a lane sets its limits (task {receipt.task})"
+    fields = {"job": receipt.id, "task": receipt.task, "queue": receipt.queue}
+    event(logger, logging.WARNING, "lane.changed", text, lane=receipt.lane and receipt.lane.key, **fields)
 
 
 def _close_all() -> None:

@@ -124,8 +124,8 @@ class CallCodec:
         candidates: list[object] = [text]
         try:
             candidates.insert(0, msgspec.json.decode(text))
-        except msgspec.DecodeError:
-            pass  # not JSON: text
+        except (msgspec.DecodeError, RecursionError):
+            pass  # not JSON, or deeper than any payload may be: text
         for candidate in candidates:
             try:
                 return msgspec.convert(candidate, hint, dec_hook=_from_json)

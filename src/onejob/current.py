@@ -5,19 +5,20 @@ The worker makes a `CurrentJob` for each start and puts it into the handler's co
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import threading
-from collections.abc import Callable, Generator, MutableMapping
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from onejob.core.errors import InvalidOption, WrongCall, shown
 from onejob.core.job import ChainId, Claimed, JobId
+
+if TYPE_CHECKING:
+    from onejob.logs import JobLogger
 
 __all__ = ["AbortReason", "Aborted", "CurrentJob", "bind", "bind_lifespan", "current_job", "running_job"]
 
@@ -78,6 +79,8 @@ class Aborted:
             wake()
 
     async def _wait_in_loop(self) -> AbortReason:
+        import asyncio  # for handlers only
+
         loop = asyncio.get_running_loop()
         told = asyncio.Event()
 
@@ -106,15 +109,6 @@ class Aborted:
         with self._lock:
             if wake in self._waiters:
                 self._waiters.remove(wake)
-
-
-class JobLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the job's fields to each record, beside those the handler passes as `extra`."""
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Merge both sets of fields."""
-        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
-        return msg, kwargs
 
 
 class CurrentJob:
@@ -166,6 +160,11 @@ class CurrentJob:
         return self._claimed.key
 
     @property
+    def lane(self) -> str | None:
+        """The key of the lane it runs in; None if it has none."""
+        return self._claimed.lane
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this job, and for no other job: hand it to what must act only once."""
         return self._claimed.lease.id
@@ -184,8 +183,10 @@ class CurrentJob:
     @cached_property
     def logger(self) -> JobLogger:
         """A logger that adds job, task, queue and attempt to each record."""
+        from onejob.logs import JobLogger  # for handlers only: who defines tasks imports this module, too
+
         fields = {"job": self.id, "task": self.task, "queue": self.queue, "attempt": self.attempt}
-        return JobLogger(logging.getLogger("onejob.job"), fields)
+        return JobLogger(fields)
 
     def progress(self, value: object) -> None:
         """Say how far the work is: any small JSON value. The newest is stored with the next heartbeat."""
@@ -220,7 +221,8 @@ def current_job() -> CurrentJob:
     job = _running.get()
     if job is None:
         raise WrongCall(
-            "current_job() works inside a task that a worker runs; use running_job() to ask whether."
+            "current_job() works inside a task that a worker runs, and nothing is being run here: a task that is "
+            "called like a function has no job. In a test, enqueue it and run it with onejob.testing.drain(app)."
         )
     return job
 
@@ -231,6 +233,8 @@ def running_job() -> CurrentJob | None:
 
 
 def _loop_runs_here() -> bool:
+    import asyncio  # for handlers only
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from onejob.core.filter import JobFilter
 from onejob.core.job import State
+from onejob.core.lane import QueueLimits
 from onejob.explain import span
 from onejob.store import Finding, JobStore, Level, WorkerView
 
@@ -27,6 +28,9 @@ class Facts:
     waiting_since: Mapping[str, int]
     workers: Sequence[WorkerView]
     old_failed: int
+    limits: Mapping[str, QueueLimits] = field(default_factory=dict[str, QueueLimits])
+    running: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many jobs of each queue run."""
 
 
 async def diagnose(store: JobStore) -> list[Finding]:
@@ -40,6 +44,8 @@ async def diagnose(store: JobStore) -> list[Finding]:
         waiting_since=await store.waiting_since(),
         workers=await store.workers(),
         old_failed=await store.count(old),
+        limits=await store.limits(),
+        running={queue: jobs.get(State.RUNNING, 0) for queue, jobs in (await store.counts()).items()},
     )
     return sorted([*findings, *judged(facts)], key=lambda finding: finding.level is not Level.ERROR)
 
@@ -56,13 +62,16 @@ def judged(facts: Facts) -> Iterator[Finding]:
                 "serves it.",
                 f"Start one: onejob worker MODULE:APP --queues {queue}",
             )
-        elif facts.now - since > PATIENCE:
+        limits = facts.limits.get(queue, QueueLimits())
+        if limits.paused:
             yield Finding(
                 Level.WARNING,
-                "slow",
-                f"The longest waiting job of queue {queue!r} has been due for {span(facts.now - since)}.",
-                "See what its workers do with onejob top; raise --concurrency or start more of them.",
+                "paused",
+                f"Queue {queue!r} is paused, and jobs have been waiting in it for {span(facts.now - since)}.",
+                f"When they may run again: onejob resume {queue}",
             )
+        elif queue in served and facts.now - since > PATIENCE:
+            yield _slow(queue, facts.now - since, limits, facts.running.get(queue, 0))
     rescuers = any(worker.alive for worker in facts.workers)
     for worker in facts.workers:
         silent = facts.now - worker.seen
@@ -81,3 +90,16 @@ def judged(facts: Facts) -> Iterator[Finding]:
             f"{facts.old_failed} jobs failed more than {span(STALE)} ago and nobody has dealt with them.",
             "Look with onejob jobs state:failed; then onejob retry, delete or prune.",
         )
+
+
+def _slow(queue: str, waited: int, limits: QueueLimits, running: int) -> Finding:
+    what = f"The longest waiting job of queue {queue!r} has been due for {span(waited)}"
+    if limits.concurrency is not None and running >= limits.concurrency:
+        what += f", and the queue's limit of {limits.concurrency} at a time is full"
+        remedy = f"Raise it if so many may run: onejob limits {queue} --concurrency {limits.concurrency * 2}"
+    elif limits.rate is not None:
+        what += f", and the queue starts at most {limits.rate}"
+        remedy = f"Raise or remove that if more may start: onejob limits {queue} --no-rate"
+    else:
+        remedy = "See what its workers do with onejob top; raise --concurrency or start more of them."
+    return Finding(Level.WARNING, "slow", f"{what}.", remedy)

@@ -7,21 +7,22 @@ One set of pure functions behind Python, CLI and JSON. What the next arrival wou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from onejob.core.compression import NotUnpackable, unpacked
 from onejob.core.dedup import FOREVER, Plan, Rules, Verdict, decode_rules
 from onejob.core.identity import fingerprint
 from onejob.core.job import Job, JobId, NewJob, State
 from onejob.core.judge import Answer, Holder, Outcome, judge
-from onejob.store import Key, WorkerView
+from onejob.core.lane import LanePlan
+from onejob.standing import READY, Surroundings, how_it_stands, lane_in_words, span
+from onejob.store import Key, LaneView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a job or a call, and why it stands so. `print(…)` it, or take `as_dict()`."""
 
     job: JobId | None = None
@@ -43,6 +44,17 @@ class Explanation:
     next_outcome: Outcome | None = None
     """What the next such call would get."""
     next_verdict: str | None = None
+    lane: str | None = None
+    """The key of its lane."""
+    lane_holders: tuple[JobId, ...] = ()
+    """Who takes the slots of its lane."""
+    ahead: int | None = None
+    """How many ready jobs of its lane have their turn before it; None if it is not ready itself."""
+    opens_in: float | None = None
+    """Seconds until the rate of its lane lets a job start; None if it is not the rate that holds it up."""
+    queue_paused: bool = False
+    queue_limit: int | None = None
+    """How many jobs of its queue may run at once."""
     reasons: tuple[str, ...] = ()
     """The same and more, in sentences."""
 
@@ -58,25 +70,41 @@ class Explanation:
         return asdict(self)
 
 
-def explain_call(newcomer: NewJob, key: Key | None, not_unique: str, now: int) -> Explanation:
-    """Say what a call would get at this moment. `not_unique` is the reason if it has no plan."""
+def explain_call(
+    newcomer: NewJob, key: Key | None, not_unique: str, now: int, lane: LaneView | None = None
+) -> Explanation:
+    """Say what a call would get at this moment. `not_unique` is the reason if it has no plan; `lane` is its lane."""
     about = Explanation(task=newcomer.task, queue=newcomer.queue)
-    return _with_key(about, newcomer, key, not_unique, now)
+    told = _with_key(about, newcomer, key, not_unique, now)
+    wanted = newcomer.lane
+    if wanted is None:
+        return told
+    if lane is None:
+        sentence = f'Its lane "{wanted.key}" is empty.'
+    elif lane.plan == wanted:
+        sentence = f"Its {lane_in_words(lane)}."
+    else:
+        sentence = f"Its {lane_in_words(lane)}; a job made now lets it take {wanted}."
+    return replace(told, lane=wanted.key, reasons=(*told.reasons, sentence))
 
 
-def explain_job(job: Job, key: Key | None, workers: Sequence[WorkerView], now: int) -> Explanation:
+def explain_job(job: Job, key: Key | None, around: Surroundings) -> Explanation:
     """Say how a job stands, what it waits for, and how its key stands."""
+    ready, opens_in = job.state in READY, around.opens_in
     about = Explanation(
         job=job.id,
         task=job.task,
         queue=job.queue,
         state=job.state,
-        reasons=(
-            f"Job {job.id} of task {job.task!r} in queue {job.queue!r}: {_standing(job, workers, now)}",
-            *_grave(job),
-        ),
+        lane=job.lane,
+        lane_holders=() if around.lane is None else tuple(around.lane.holders),
+        ahead=around.ahead if ready and around.lane is not None else None,
+        opens_in=opens_in / 1000 if ready and opens_in is not None else None,
+        queue_paused=around.limits.paused,
+        queue_limit=around.limits.concurrency,
+        reasons=tuple(how_it_stands(job, around)),
     )
-    return _with_key(about, _same_again(job), key, "it was enqueued without a unique key", now)
+    return _with_key(about, _same_again(job), key, "it was enqueued without a unique key", around.now)
 
 
 def explain_missing(id: str) -> Explanation:
@@ -109,31 +137,20 @@ def explain_key(key: Key, now: int) -> Explanation:
     )
 
 
-def span(milliseconds: int) -> str:
-    """A length of time as people say it."""
-    seconds = abs(milliseconds) / 1000
-    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{seconds:.1f}".removesuffix(".0") + " s" if seconds >= 0.1 else f"{milliseconds} ms"
-
-
 def _same_again(job: Job) -> NewJob:
     plan: Plan | None = None
     if job.digest is not None and job.plan is not None:
-        rules = msgspec.structs.replace(decode_rules(job.plan), forced=False)
+        rules = replace(decode_rules(job.plan), forced=False)
         plan = Plan(job.digest, job.key or "", rules, _fingerprint(job), job.items)
     return NewJob(
-        JobId(""), job.queue, job.task, job.payload, plan, priority=job.priority, options=job.options
-    )
-
-
-def _grave(job: Job) -> Sequence[str]:
-    if job.origin is None:
-        return ()
-    return (
-        f"It is the dead letter of job {job.origin}, which failed in queue {job.origin_queue!r}: retry either "
-        "of them, and that one runs again.",
+        JobId(""),
+        job.queue,
+        job.task,
+        job.payload,
+        plan,
+        priority=job.priority,
+        options=job.options,
+        lane=None if job.lane is None else LanePlan(job.lane),
     )
 
 
@@ -216,53 +233,3 @@ def _because(rules: Rules, holder: Holder | None, answer: Answer) -> str:
     if left > 0:
         return f"{says}, inside its window of {span(rules.window)}, which ends in {span(left)}"
     return f"{says} and its window of {span(rules.window)} has passed, {span(left)} ago"
-
-
-def _standing(job: Job, workers: Sequence[WorkerView], now: int) -> str:
-    match job.state:
-        case State.BLOCKED:
-            return f"blocked; it starts only after job {job.follows} has ended."
-        case State.PARKED:
-            return "parked until its lane or its queue has room."
-        case State.DELAYED:
-            return f"delayed; {_delay(job)}, due in {span(max(0, job.due - now))}."
-        case State.WAITING:
-            return f"waiting for {span(now - job.due)}; {_who_serves(job, workers)}."
-        case State.RUNNING:
-            asked = "; it has been asked to stop" if job.aborting else ""
-            since = "" if job.started is None else f" for {span(now - job.started)}"
-            return f"running{since} on worker {job.worker}, attempt {job.attempt}{asked}."
-        case State.COMPLETED | State.FAILED | State.REVOKED:
-            ago = "" if job.ended is None else f" {span(now - job.ended)} ago"
-            why = f": {_first_line(job.error)}" if job.error and job.error != job.state else ""
-            return f"{job.state}{ago}{why}."
-        case _:
-            assert_never(job.state)
-
-
-def _delay(job: Job) -> str:
-    if job.failures:
-        return (
-            f"to be retried after failure {job.failures} ({_first_line(job.error or 'no error on record')})"
-        )
-    if job.misses:
-        return f"handed back {job.misses} times, because no worker of its queue knew its task"
-    if job.crashes:
-        return f"to be run again after {job.crashes} lost workers"
-    if job.attempt:
-        return "snoozed by its handler"
-    return "not due yet"
-
-
-def _who_serves(job: Job, workers: Sequence[WorkerView]) -> str:
-    serving = [worker for worker in workers if worker.alive and job.queue in worker.queues]
-    if not serving:
-        return f"no worker serves queue {job.queue!r}: start one with `onejob worker module:app`"
-    slots = sum(worker.concurrency for worker in serving)
-    busy = sum(worker.running for worker in serving)
-    return f"{len(serving)} worker(s) serve its queue, with {busy} of {slots} slots in use"
-
-
-def _first_line(text: str) -> str:
-    line = text.split("\n", 1)[0]
-    return line if len(line) <= 200 else line[:199] + "…"

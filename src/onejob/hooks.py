@@ -6,23 +6,22 @@ raise and so refuse the call. The others only watch: what goes wrong in them is 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import logging
-import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from onejob.background import BackgroundLoop
+import msgspec
+
 from onejob.core.errors import InvalidOption, shown
 from onejob.current import CurrentJob, bind_lifespan
-from onejob.logs import event, logger
 from onejob.plans import Call
 from onejob.receipt import Receipt
+
+if TYPE_CHECKING:
+    from onejob.background import BackgroundLoop
 
 T = TypeVar("T")
 
@@ -57,8 +56,7 @@ class Ending(StrEnum):
     """The lease had ended before the attempt did: its outcome was refused, the job goes on without it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """What an `on_end` hook is told about an attempt: what the store has recorded, not what was hoped for."""
 
     how: Ending
@@ -153,6 +151,8 @@ async def watch(hooks: Sequence[Callable[..., Awaitable[None] | None]], *argumen
 
     They run in the task that calls, so that a context variable set by one is there for what comes after.
     """
+    import asyncio  # an app that only registers hooks does without
+
     for hook in hooks:
         try:
             answer = hook(*arguments)
@@ -207,11 +207,18 @@ async def _awaited(answer: Awaitable[None]) -> None:
 
 
 async def _bounded(answer: Awaitable[None]) -> None:
+    import asyncio  # see `watch`
+
     async with asyncio.timeout(PATIENCE):
         await answer
 
 
 def _log(hook: Callable[..., object], error: BaseException) -> None:
+    import logging
+    import traceback
+
+    from onejob.logs import event, logger  # what seldom happens
+
     name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -38,22 +37,25 @@ def key_rule(task: str, parameters: Sequence[str], policy: Unique, realm: Realm)
     if by is None:
         return WholeCall(realm, policy.into)
     if callable(by):
-        return KeyFunction(task, by, parameters, realm)
+        return KeyFunction(OfArguments(task, "Unique(by=…)", by, parameters), realm)
     names = cast("tuple[str, ...]", by)
     for name in names:
-        if name not in parameters:
-            raise InvalidOption(f"Unique(by=…) names {_no_parameter(task, name, parameters)}")
+        check_parameter(task, "Unique(by=…)", name, parameters)
     return NamedArguments(names, realm)
 
 
 def check_parameter(task: str, option: str, name: str, parameters: Sequence[str]) -> None:
     """Refuse an option that names a parameter which the task does not have."""
     if name not in parameters:
-        raise InvalidOption(f"{option} names {_no_parameter(task, name, parameters)}")
+        has = ", ".join(parameters) or "none"
+        hint = near(name, parameters, otherwise=f"its parameters: {has}.")
+        raise InvalidOption(f"{option} names {shown(name)}, which is no parameter of task {task!r}: {hint}")
 
 
 def near(word: str, words: Sequence[str], *, otherwise: str) -> str:
     """Name the words that a mistyped one may have meant."""
+    from difflib import get_close_matches  # for mistakes only
+
     matches = get_close_matches(word, words, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(map(repr, matches))}?" if matches else otherwise
 
@@ -104,47 +106,17 @@ class NamedArguments:
 
 
 class KeyFunction:
-    """The key is what the user's function returns; it is called with the arguments that it names."""
+    """The key is what the user's function returns."""
 
-    __slots__ = ("_all", "_by_name", "_function", "_in_order", "_realm", "_task")
+    __slots__ = ("_function", "_realm")
 
-    def __init__(
-        self, task: str, function: Callable[..., Any], parameters: Sequence[str], realm: Realm
-    ) -> None:
-        self._task = task
+    def __init__(self, function: OfArguments, realm: Realm) -> None:
         self._function = function
         self._realm = realm
-        self._in_order: list[str] = []
-        self._by_name: list[str] = []
-        self._all = False
-        for parameter in _signature(function).parameters.values():
-            match parameter.kind:
-                case inspect.Parameter.VAR_KEYWORD:
-                    self._all = True
-                case inspect.Parameter.VAR_POSITIONAL:
-                    continue
-                case _ if parameter.name not in parameters and parameter.default is not parameter.empty:
-                    continue
-                case inspect.Parameter.KEYWORD_ONLY:
-                    check_parameter(task, "The function in Unique(by=…)", parameter.name, parameters)
-                    self._by_name.append(parameter.name)
-                case _:
-                    check_parameter(task, "The function in Unique(by=…)", parameter.name, parameters)
-                    self._in_order.append(parameter.name)
 
     def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
-        taken = self._in_order
-        everything = arguments.__struct_fields__
-        names = [name for name in everything if name not in taken] if self._all else self._by_name
-        try:
-            made = self._function(
-                *[getattr(arguments, name) for name in taken],
-                **{name: getattr(arguments, name) for name in names},
-            )
-        except Exception as error:
-            error.add_note(f"Raised by the key function (Unique(by=…)) of task {self._task!r}.")
-            raise
+        made = self._function(arguments)
         if made is None:
             return None
         if isinstance(made, (tuple, list)):
@@ -154,17 +126,54 @@ class KeyFunction:
         return self._realm.digest(parts), key_text(parts)
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
+class OfArguments:
+    """A function of the user's in a `by=…`; it is called with the arguments of the task that it names."""
+
+    __slots__ = ("_all", "_by_name", "_function", "_in_order", "_option", "_task")
+
+    def __init__(self, task: str, option: str, function: Callable[..., Any], names: Sequence[str]) -> None:
+        """`names` are the task's parameters, `option` is where the user wrote the function."""
+        self._task = task
+        self._option = option
+        self._function = function
+        self._in_order: list[str] = []
+        self._by_name: list[str] = []
+        self._all = False
+        for parameter in _signature(option, function).parameters.values():
+            match parameter.kind:
+                case inspect.Parameter.VAR_KEYWORD:
+                    self._all = True
+                case inspect.Parameter.VAR_POSITIONAL:
+                    continue
+                case _ if parameter.name not in names and parameter.default is not parameter.empty:
+                    continue
+                case inspect.Parameter.KEYWORD_ONLY:
+                    check_parameter(task, f"The function in {option}", parameter.name, names)
+                    self._by_name.append(parameter.name)
+                case _:
+                    check_parameter(task, f"The function in {option}", parameter.name, names)
+                    self._in_order.append(parameter.name)
+
+    def __call__(self, arguments: msgspec.Struct) -> object:
+        """What the function returns for these arguments; what it raises is for the caller."""
+        taken = self._in_order
+        everything = arguments.__struct_fields__
+        names = [name for name in everything if name not in taken] if self._all else self._by_name
+        try:
+            return self._function(
+                *[getattr(arguments, name) for name in taken],
+                **{name: getattr(arguments, name) for name in names},
+            )
+        except Exception as error:
+            error.add_note(f"Raised by the key function ({self._option}) of task {self._task!r}.")
+            raise
+
+
+def _signature(option: str, function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
         raise InvalidOption(
-            f"Unique(by=…) got {shown(function)}, whose parameters cannot be read: wrap it in a function "
+            f"{option} got {shown(function)}, whose parameters cannot be read: wrap it in a function "
             "that names the arguments it wants."
         ) from None
-
-
-def _no_parameter(task: str, name: str, parameters: Sequence[str]) -> str:
-    has = ", ".join(parameters) or "none"
-    hint = near(name, parameters, otherwise=f"its parameters: {has}.")
-    return f"{shown(name)}, which is no parameter of task {task!r}: {hint}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, MutableMapping
+from typing import Any
 
 logger = logging.getLogger("onejob")
 
@@ -19,6 +21,18 @@ def event(source: logging.Logger, level: int, name: str, text: str, /, **fields:
         extra = {f"job_{field}" if field in _TAKEN else field: _safe(fields[field]) for field in fields}
         # As an argument, so that a percent sign in a key is only a percent sign.
         source.log(level, "%s", printable(text), extra={"event": name, **extra}, stacklevel=2)
+
+
+class JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """A handler's logger: adds the job's fields to each record, beside those the handler passes as `extra`."""
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        super().__init__(logging.getLogger("onejob.job"), fields)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Merge both sets of fields."""
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
 
 
 def printable(text: str) -> str:

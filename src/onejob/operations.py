@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from onejob.core.dedup import check_key
 from onejob.core.errors import InvalidOption, shown
-from onejob.core.job import Job, JobId
+from onejob.core.job import LIVE, Job, JobId, State
+from onejob.core.lane import QueueLimits
 from onejob.core.options import check_name, whole_number
 from onejob.explain import Explanation, explain_call, explain_job, explain_missing
 from onejob.plans import Call, Planner, milliseconds
 from onejob.receipt import Receipt
-from onejob.store import Amended, Amendment, DeadErrors, JobFilter, JobStore
+from onejob.standing import READY, Surroundings, first_before
+from onejob.store import Amended, Amendment, DeadErrors, JobFilter, JobStore, Key, LaneView
 
 MAX_PLACE: Final = 2**31 - 1
 """The last place that a range may name."""
@@ -22,7 +24,7 @@ async def explain(store: JobStore, subject: str | Receipt[Any]) -> Explanation:
     job = await store.job(job_id(subject))
     if job is not None:
         key = None if job.digest is None else await store.key(job.digest)
-        return explain_job(job, key, await store.workers(), await store.time())
+        return explain_job(job, key, await surroundings(store, job))
     missing = explain_missing(job_id(subject))
     if not isinstance(subject, Receipt):
         return missing
@@ -34,7 +36,8 @@ async def explain_one_call(store: JobStore, call: Call[Any]) -> Explanation:
     """What a call would get if it were enqueued now."""
     key = None if call.plan is None else await store.key(call.plan.digest)
     newcomer = call.planner.new_job(call, JobId(""), None, milliseconds)
-    return explain_call(newcomer, key, call.planner.why_not_unique(), await store.time())
+    lane = None if call.lane is None else await store.lane(call.queue, call.lane.key)
+    return explain_call(newcomer, key, call.planner.why_not_unique(), await store.time(), lane)
 
 
 async def release_one_call(store: JobStore, call: Call[Any]) -> JobId | None:
@@ -42,29 +45,42 @@ async def release_one_call(store: JobStore, call: Call[Any]) -> JobId | None:
     return None if call.plan is None else await store.release(call.plan.digest)
 
 
+async def revoke_one_call(store: JobStore, call: Call[Any]) -> Amended:
+    """Stop the job that holds a call's key."""
+    if call.plan is None:
+        raise InvalidOption(
+            f"This call of task {call.task!r} has no key to revoke by: {call.planner.why_not_unique()}. Revoke its "
+            "job by its id, or several with app.revoke_many(…)."
+        )
+    return await _revoke_holder(store, await store.key(call.plan.digest))
+
+
+async def revoke_key(store: JobStore, key: str | tuple[object, ...], planner: Planner[Any]) -> Amended:
+    """Stop the job that holds a key of a task, given as `release_key` takes it."""
+    found = await store.key(_digest("revoke", key, planner))
+    if found is None and isinstance(key, str):
+        digest = await _digest_of_shown(store, key, planner)
+        found = None if digest is None else await store.key(digest)
+    return await _revoke_holder(store, found)
+
+
 async def release_key(store: JobStore, key: str | tuple[object, ...], planner: Planner[Any]) -> JobId | None:
     """Make a key of a task vacant, given as text, or as its parts; as shown by a receipt will do, too."""
-    if isinstance(key, str):
-        check_key(key)
-    elif not isinstance(key, tuple):
-        raise InvalidOption(
-            f"release(…) takes a receipt, a key's text or a tuple of its parts, not {shown(key)}."
-        )
-    released = await store.release(planner.realm.digest((key,) if isinstance(key, str) else key))
+    released = await store.release(_digest("release", key, planner))
     if released is not None or not isinstance(key, str):
         return released
-    # A key of several parts is shown joined: its jobs know the digest.
-    wanted = JobFilter(
-        queues=frozenset({planner.options.queue}), tasks=frozenset({planner.task}), keys=frozenset({key})
-    )
-    newest = (await store.jobs(wanted, limit=1)).jobs
-    digest = newest[0].digest if newest else None
+    digest = await _digest_of_shown(store, key, planner)
     return None if digest is None else await store.release(digest)
 
 
 async def amend(store: JobStore, subject: str | Receipt[Any], amendment: Amendment) -> Amended:
     """Revoke, retry or delete one job."""
     return (await store.amend([job_id(subject)], amendment))[0]
+
+
+async def lanes(store: JobStore, queue: str | None, limit: int) -> list[LaneView]:
+    """The lanes in use of a queue."""
+    return await store.lanes(_queue(queue), whole_number("limit", limit, 1, MAX_PLACE))
 
 
 async def dead(store: JobStore, queue: str | None, start: int, stop: int) -> list[Job]:
@@ -77,6 +93,54 @@ async def dead(store: JobStore, queue: str | None, start: int, stop: int) -> lis
 async def dead_errors(store: JobStore, queue: str | None, limit: int) -> list[DeadErrors]:
     """The dead letters of a queue by error."""
     return await store.dead_errors(_queue(queue), whole_number("limit", limit, 1, MAX_PLACE))
+
+
+async def surroundings(store: JobStore, job: Job) -> Surroundings:
+    """What else the standing of a job depends on; asked for as far as it can matter."""
+    limits = (await store.limits()).get(job.queue, QueueLimits()) if job.state in LIVE else QueueLimits()
+    running = 0
+    if limits.concurrency is not None:
+        wanted = JobFilter(states=frozenset({State.RUNNING}), queues=frozenset({job.queue}))
+        running = await store.count(wanted)
+    lane = await store.lane(job.queue, job.lane) if job.lane is not None and job.state in LIVE else None
+    ready = lane is not None and job.state in READY
+    before = first_before(job, lane) if lane is not None and ready else None
+    return Surroundings(
+        now=await store.time(),
+        workers=await store.workers(),
+        limits=limits,
+        running=running,
+        lane=lane,
+        ahead=await store.ahead(job.id) if ready else 0,
+        before=None if before is None else await store.job(before),
+    )
+
+
+async def _revoke_holder(store: JobStore, key: Key | None) -> Amended:
+    # Forgotten is forgotten at that instant, whether or not the record has been swept.
+    holder = None if key is None else key.holder.at(await store.time())
+    if holder is None:
+        return Amended.NOT_FOUND
+    if holder.gone:
+        return Amended.FINISHED
+    return (await store.amend([JobId(holder.id)], Amendment.REVOKE))[0]
+
+
+def _digest(what: str, key: str | tuple[object, ...], planner: Planner[Any]) -> bytes:
+    if isinstance(key, str):
+        return planner.realm.digest((check_key(key),))
+    if isinstance(key, tuple):
+        return planner.realm.digest(key)
+    raise InvalidOption(f"{what}(…) takes a receipt, a key's text or a tuple of its parts, not {shown(key)}.")
+
+
+async def _digest_of_shown(store: JobStore, key: str, planner: Planner[Any]) -> bytes | None:
+    """A key of several parts is shown joined: its jobs know the digest."""
+    wanted = JobFilter(
+        queues=frozenset({planner.options.queue}), tasks=frozenset({planner.task}), keys=frozenset({key})
+    )
+    newest = (await store.jobs(wanted, limit=1)).jobs
+    return newest[0].digest if newest else None
 
 
 def _queue(queue: str | None) -> str | None:

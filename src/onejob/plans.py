@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypedDict, TypeVar, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from onejob.core.dedup import UNSET, Plan, Rules, Unique, Unset, compile_rules, 
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.identity import Realm, fingerprint
 from onejob.core.job import ChainId, JobId, NewJob
+from onejob.core.lane import Lane, LanePlan
 from onejob.core.options import (
     MAX_SECONDS,
     JobOptions,
@@ -32,6 +33,9 @@ from onejob.core.retry import Exponential, Fixed, Retry
 from onejob.keys import KeyRule, check_parameter, key_rule, near
 from onejob.queues import Queues, checked_dead_letter, refuse_own_grave
 
+if TYPE_CHECKING:
+    from onejob.lanes import LaneRule
+
 R = TypeVar("R")
 
 INT32: Final = 2**31
@@ -43,10 +47,12 @@ class TaskSettings(TypedDict, total=False):
     Times are seconds or timedeltas. `delay` says when a job is due, `expires` how long after its acceptance it
     is no longer worth starting. `retry` is a `Retry` or a number of attempts. Higher `priority` starts first.
     `dead_letter` names the queue where a copy waits if the job fails; None is for none, whatever its queue says.
+    `lane` is a `Lane`, whose jobs start in order, or so many at a time, or so many in a minute.
     """
 
     queue: str
     unique: Unique | None
+    lane: Lane | None
     priority: int
     delay: Seconds
     expires: Seconds | None
@@ -68,6 +74,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str = "default"
     unique: Unique | None = None
+    lane: Lane | None = None
     priority: int = 0
     delay: int = 0
     at: int | None = None
@@ -112,6 +119,8 @@ class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
     planner: Planner[R]
     payload: bytes
     plan: Plan | None
+    lane: LanePlan | None = None
+    """The lane it is for, with the limits that it brings."""
 
     @property
     def task(self) -> str:
@@ -142,6 +151,9 @@ class Planner(Generic[R]):
         "_compresses",
         "_into",
         "_keys",
+        "_lane_of",
+        "_unproven",
+        "backoffs",
         "codec",
         "options",
         "queues",
@@ -151,18 +163,29 @@ class Planner(Generic[R]):
     )
 
     def __init__(
-        self, task: str, codec: CallCodec, options: CallOptions, app_window: int | None, queues: Queues
+        self,
+        task: str,
+        codec: CallCodec,
+        options: CallOptions,
+        app_window: int | None,
+        queues: Queues,
+        *,
+        backoffs: Collection[str] = (),
     ) -> None:
+        """`backoffs` are the names of the retry curves registered so far: a live view."""
         self.task = task
         self.codec = codec
         self.options = options
         self.queues = queues
+        self.backoffs = backoffs
+        self._unproven = _named_backoff(options.retry)
         self._compresses = queues.compresses(options.queue)
         self.rules: Rules | None = None
         self._keys: KeyRule | None = None
         self._into: str | None = None
         if options.unique is not None:
             self._read_policy(options.unique, app_window)
+        self._lane_of = None if options.lane is None else _lane_rule(task, codec, options.lane)
         self.stored_options = encode_options(_job_options(options, self._into, _dead_letter(options, queues)))
 
     @property
@@ -174,6 +197,8 @@ class Planner(Generic[R]):
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
         """Bind, check and encode one call; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
+        if self._unproven is not None:
+            self.check_backoff()
         codec = self.codec
         arguments = codec.bind(args, kwargs)
         payload = codec.encode(arguments)
@@ -184,7 +209,8 @@ class Planner(Generic[R]):
             if plan is not None:
                 plan = msgspec.structs.replace(plan, size=len(payload))
             payload = packed
-        return Call(self, payload, plan)
+        lane = None if self._lane_of is None else self._lane_of(arguments)
+        return Call(self, payload, plan, lane)
 
     def new_job(self, call: Call[R], id: JobId, caller: ChainId | None, clock: Callable[[], int]) -> NewJob:
         """The job that a store is asked to accept."""
@@ -202,7 +228,20 @@ class Planner(Generic[R]):
             options.max_crashes,
             self.stored_options,
             caller,
+            call.lane,
         )
+
+    def check_backoff(self) -> None:
+        """Refuse a retry curve's name that has not been registered by now."""
+        name = self._unproven
+        if name is not None and name not in self.backoffs:
+            known = tuple(self.backoffs)
+            hint = near(name, known, otherwise=f"there are {', '.join(known) or 'none'}.")
+            raise InvalidOption(
+                f"Task {self.task!r} has Retry(backoff={name!r}), but no backoff of that name is registered: "
+                f"{hint} Register it with @app.backoff({name!r})."
+            )
+        self._unproven = None
 
     def result(self, data: bytes | None) -> R:
         """A stored result as the type that the task's function declares."""
@@ -245,6 +284,12 @@ class Planner(Generic[R]):
         return Plan(key[0], key[1], rules, fingerprint(payload), items)
 
 
+def _lane_rule(task: str, codec: CallCodec, lane: Lane) -> LaneRule:
+    from onejob.lanes import lane_rule  # most tasks have none
+
+    return lane_rule(task, codec.parameters, lane)
+
+
 def milliseconds() -> int:
     """The wall clock."""
     return time.time_ns() // 1_000_000
@@ -284,8 +329,21 @@ def _job_options(options: CallOptions, into: str | None, dead_letter: str | None
     )
 
 
+def _named_backoff(retry: Retry | None) -> str | None:
+    return retry.backoff if retry is not None and isinstance(retry.backoff, str) else None
+
+
+def _lane(value: object) -> Lane | None:
+    if value is None or isinstance(value, Lane):
+        return value
+    raise InvalidOption(f'lane=… must be a lane such as Lane("imports"), or None, not {shown(value)}.')
+
+
 def _retry(value: object) -> Retry | None:
     if value is None or isinstance(value, Retry):
+        name = _named_backoff(value)
+        if name is not None:
+            check_name("Backoff", name)
         return value
     if isinstance(value, int):
         return Retry(attempts=value)
@@ -310,6 +368,7 @@ def _force(value: object) -> bool:
 _CHECKS: Final[dict[str, Callable[[object], object]]] = {
     "queue": lambda value: check_name("Queue", value),
     "unique": checked_policy,
+    "lane": _lane,
     "priority": lambda value: whole_number("priority", value, -INT32, INT32 - 1),
     "delay": lambda value: max(0, millis("delay", value)),
     "at": _instant,

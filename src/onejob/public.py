@@ -29,6 +29,7 @@ from onejob.core.errors import (
 from onejob.core.filter import JobFilter
 from onejob.core.job import State
 from onejob.core.judge import Outcome
+from onejob.core.lane import Lane, QueueLimits, Rate
 from onejob.core.retry import Exponential, Fixed, Retry
 from onejob.current import CurrentJob, current_job
 from onejob.explain import Explanation
@@ -56,12 +57,15 @@ __all__ = [
     "JobFilter",
     "JobRevoked",
     "KeyBusy",
+    "Lane",
     "LeaseLost",
     "OnejobError",
     "Outcome",
     "PayloadMismatch",
     "PayloadTooLarge",
     "Queue",
+    "QueueLimits",
+    "Rate",
     "Receipt",
     "ResultGone",
     "ResultTimeout",

@@ -6,8 +6,9 @@ A task overrides its queue, and a queue overrides the app.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
+
+import msgspec
 
 from onejob.core.dedup import UNSET, Unset
 from onejob.core.errors import InvalidOption, shown
@@ -16,8 +17,7 @@ from onejob.core.options import check_name
 Compression: TypeAlias = Literal["gzip"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one queue; what is not given is as the app says, and None turns it off.
 
     `dead_letter` names the queue in which a copy of each failed job waits. `compression` is `"gzip"`: payloads

@@ -13,6 +13,7 @@ from onejob.core.dedup import Verdict
 from onejob.core.errors import DuplicateJob, PayloadMismatch
 from onejob.core.job import JobId, State
 from onejob.core.judge import Answer, Outcome
+from onejob.core.lane import LanePlan
 from onejob.explain import span
 from onejob.plans import Call
 
@@ -103,8 +104,18 @@ class Receipt(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
     @property
     def options_differ(self) -> bool:
-        """True if the holder has another priority, retry or timeout than this call asked for; its own stand."""
+        """True if the holder has another priority, lane, retry or timeout than this call asked for; its own stand."""
         return self._answer.options_differ
+
+    @property
+    def lane(self) -> LanePlan | None:
+        """The lane that this call asked for, with its limits; None if it asked for none."""
+        return self.call.lane
+
+    @property
+    def former_lane(self) -> LanePlan | None:
+        """The limits that its lane had until this call changed them; None if it did not."""
+        return self._answer.former_lane
 
     def new_or_none(self) -> Receipt[R] | None:
         """This receipt if the call made a new job, else None."""
@@ -131,6 +142,19 @@ class Receipt(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 def in_words(receipt: Receipt[Any]) -> str:
     """Say what became of a call, and why."""
+    changed = lane_in_words(receipt)
+    return f"{_what_became(receipt)}; {changed}" if changed else _what_became(receipt)
+
+
+def lane_in_words(receipt: Receipt[Any]) -> str:
+    """Say how a call changed the limits of its lane; nothing if it did not."""
+    former, lane = receipt.former_lane, receipt.lane
+    if former is None or lane is None:
+        return ""
+    return f'lane "{lane.key}" now takes {lane}, where it took {former}'
+
+
+def _what_became(receipt: Receipt[Any]) -> str:
     id, outcome, key, verdict = receipt.id, receipt.outcome, receipt.key, receipt.verdict
     if outcome is not Outcome.CREATED:
         if receipt.holder is None:
@@ -158,10 +182,12 @@ def in_words(receipt: Receipt[Any]) -> str:
 
 def holder_in_words(receipt: Receipt[Any]) -> str:
     """Name the holder, how it stood and how its arguments compare."""
-    arguments = "other arguments" if receipt.payload_differs else "same arguments"
+    arguments = ", other arguments" if receipt.payload_differs else ", same arguments"
+    if receipt.outcome is Outcome.COLLECTED:
+        arguments = ""  # its items are new, and the rest is not compared
     options = ", other options" if receipt.options_differ else ""
     age = span(round((receipt.age or 0) * 1000))
-    return f"{receipt.holder} ({receipt.holder_state}, {age} old, {arguments}{options})"
+    return f"{receipt.holder} ({receipt.holder_state}, {age} old{arguments}{options})"
 
 
 def refusal(receipt: Receipt[Any]) -> DuplicateJob:

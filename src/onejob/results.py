@@ -17,8 +17,13 @@ LONGEST_PAUSE = 1.0
 """Seconds between two looks, should a hint get lost."""
 
 
-async def await_result(store: JobStore, receipt: Receipt[R], timeout: Seconds | None) -> R:
-    """Wait until the receipt's job has ended and return its result; see `Receipt.result`."""
+async def await_result(
+    store: JobStore, receipt: Receipt[R], timeout: Seconds | None, *, uncommitted: bool = False
+) -> R:
+    """Wait until the receipt's job has ended and return its result; see `Receipt.result`.
+
+    `uncommitted` says that the caller is inside a transaction, in which it may have made the job.
+    """
     limit = None if timeout is None else millis("timeout", timeout) / 1000
     deadline = None if limit is None else time.monotonic() + limit
     topics = frozenset({f"done:{receipt.queue}"})
@@ -27,8 +32,7 @@ async def await_result(store: JobStore, receipt: Receipt[R], timeout: Seconds | 
         job = await store.job(receipt.id)
         if job is None:
             raise ResultGone(
-                f"Job {receipt.id} of task {receipt.task!r} is no longer stored: it ended and was pruned, "
-                "or was deleted. App(retention=…) says how long ended jobs are kept."
+                f"Job {receipt.id} of task {receipt.task!r} is not stored: {_why_gone(uncommitted)}."
             )
         if job.state.ended:
             return _of_ended(job, receipt)
@@ -39,6 +43,18 @@ async def await_result(store: JobStore, receipt: Receipt[R], timeout: Seconds | 
                 "and goes on. app.explain(receipt) says what it waits for."
             )
         await store.wait(topics, LONGEST_PAUSE if left is None else min(LONGEST_PAUSE, left), since=mark)
+
+
+def _why_gone(uncommitted: bool) -> str:
+    if uncommitted:
+        return (
+            "what is enqueued in the transaction that is open here is stored when its block ends, so ask for "
+            "the result after that"
+        )
+    return (
+        "it ended and was pruned, or was deleted, or the transaction that enqueued it was rolled back. "
+        "App(retention=…) says how long ended jobs are kept"
+    )
 
 
 def _of_ended(job: Job, receipt: Receipt[R]) -> R:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
+import msgspec
+
 from onejob.core.errors import InvalidOption, shown
+from onejob.core.lane import Rate
 from onejob.core.options import Seconds, millis
 from onejob.store import Retention as StoredRetention
 
@@ -20,8 +22,7 @@ Strategy: TypeAlias = Callable[[int, BaseException], "float | dt.timedelta"]
 _KEPT = StoredRetention()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long ended jobs stay on record, per outcome (seconds or timedeltas)."""
 
     completed: Seconds = dt.timedelta(milliseconds=_KEPT.completed)
@@ -45,6 +46,7 @@ class WorkerOptions(TypedDict, total=False):
 
     queues: Iterable[str] | str | None
     concurrency: int
+    rate: Rate | None
     children: int | None
     max_jobs_per_child: int | None
     max_memory_per_child: int | None

@@ -14,9 +14,11 @@ What every implementation promises, and `onejob.testing.conformance` checks:
 * **Acknowledged is durable** to the degree stated in docs/GUARANTEES.md for that store.
 * **Bounded waits.** No call blocks for longer than the store's patience; then it raises `StoreBusy`.
 
-Room kept for what comes (each an addition, none a change): a lane on `NewJob` and queue limits through
-`set_queue`, both enforced inside `claim`; a continuation on `Settlement`, written in the same commit as the
-move; blockers on `NewJob`, released by the settlement that ends a chain; schedules by
+* **Lanes and limits** are derived from rows that name their jobs: who holds a slot, which starts are still
+  inside a rate's window. There is no counter that could drift. See `claim`.
+
+Room kept for what comes (each an addition, none a change): a continuation on `Settlement`, written in the same
+commit as the move; blockers on `NewJob`, released by the settlement that ends a chain; schedules by
 `put_schedules`, `due` and a compare-and-set `fire`. On a cluster, a queue is the unit of placement.
 """
 
@@ -32,6 +34,7 @@ import msgspec
 from onejob.core.filter import JobFilter
 from onejob.core.job import ChainId, Claimed, Job, JobId, NewJob, State, WorkerId
 from onejob.core.judge import Answer, Holder
+from onejob.core.lane import LanePlan, QueueChange, QueueLimits
 from onejob.core.lifecycle import Settlement
 
 
@@ -117,6 +120,8 @@ class Amended(StrEnum):
     RUNNING = "running"
     """Not deleted or retried: it is running, or queued already."""
     DELETED = "deleted"
+    MOVED = "moved"
+    """Left alone: it was no longer in one of the states that were asked for."""
     NOT_FOUND = "not_found"
 
 
@@ -168,6 +173,24 @@ class WorkerView(msgspec.Struct, frozen=True):
     seen: int
     alive: bool
     running: int
+
+
+class LaneView(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane as an observer sees it: its limits, who takes its slots, and who waits for one."""
+
+    queue: str
+    plan: LanePlan
+    """Its key, and the limits in force."""
+    holders: list[JobId]
+    """The jobs that take its slots, at most 100 of them: those that run, and those held over a retry."""
+    taken: int
+    """How many slots are taken."""
+    ready: int
+    """How many jobs are due and wait for their turn."""
+    head: JobId | None = None
+    """Whose turn is next."""
+    opens_at: int | None = None
+    """When its rate next lets a job start; None if it is not the rate that holds jobs up."""
 
 
 class Level(StrEnum):
@@ -231,6 +254,9 @@ class Store(Protocol):
         A job without a plan is created. An id that was accepted before gets its original answer and changes
         nothing. A *kept* duplicate writes nothing; absorbed duplicates are counted in memory and flushed
         later. `kept` and `updated` name a job that was committed and in that state at that moment.
+
+        The limits in a created job's `lane` stand from now on for the whole lane; if they were others before,
+        `Answer.former_lane` says which. A holder that is changed keeps its own lane.
         """
         ...
 
@@ -240,7 +266,25 @@ class Store(Protocol):
         Delayed jobs whose time has come are promoted first; jobs past their `expires` end revoked instead of
         starting. A claim is a start: it counts an attempt and gives each job a fresh lease token. It never
         looks at keys. A worker that has not beaten yet is registered by its claim.
+
+        **Lanes.** A job of a lane starts only into a free slot of it (`LanePlan.concurrency`), and only while fewer
+        than `Rate.max` starts of the lane are younger than its window. A ready job that may not start now is
+        `parked`, or still `waiting` where a store parks late; to an observer both are ready. Whose turn it is: the
+        oldest by acceptance of the ready jobs of an `ordered` lane, else by priority, due time and acceptance. A
+        job that is delayed or blocked holds up nobody. A slot is taken from start to settlement, or, under `hold`,
+        from the first start until the job has ended; such a job needs no other slot to start again, but the rate's
+        leave, and goes first.
+
+        **Queue limits** (`set_queue`) hold over all workers: nothing of a paused queue starts, no more than
+        `concurrency` of its jobs run, no more than `rate` start. Every start counts, retries included.
+
+        `next_due` also says when a rate's window opens for somebody who waits for it. It may be too early, never
+        too late.
         """
+        ...
+
+    async def set_queue(self, queue: str, change: QueueChange) -> QueueLimits:
+        """Change a queue's limits, and return them. The very next claim of any worker obeys them."""
         ...
 
     async def settle(
@@ -275,9 +319,17 @@ class Store(Protocol):
         ...
 
     async def amend(
-        self, ids: Sequence[JobId], amendment: Amendment, *, now: int | None = None
+        self,
+        ids: Sequence[JobId],
+        amendment: Amendment,
+        *,
+        states: frozenset[State] | None = None,
+        now: int | None = None,
     ) -> list[Amended]:
         """Revoke, retry or delete jobs, one answer each, in order.
+
+        With `states`, only those that are still in one of them, because who chose them saw them so; the others
+        are left alone and answered `moved`, or `not_found`.
 
         A revoked queued job ends at once and frees followers and key; a running one is flagged. A retry
         revives the same id with a fresh budget, if `core.judge.may_revive`; its window is not moved. A deleted
@@ -285,7 +337,8 @@ class Store(Protocol):
 
         A retry of a dead letter is a retry of its original, by the same rules, and a retry of either removes
         the dead letter in the same commit; while the dead letter runs, the answer is `running`. If the original
-        is gone, it is made again from its dead letter: under its old id, in its old queue, without a key.
+        is gone, it is made again from its dead letter: under its old id, in its old queue, without a key. If the
+        key that it once had is still remembered, and so names it, it is that key's holder while it is on record.
         Deleting a dead letter leaves its original alone, and the other way round; the id of an original that
         is gone stands for its dead letter.
         """
@@ -357,7 +410,10 @@ class Inspector(Protocol):
         ...
 
     async def waiting_since(self) -> dict[str, int]:
-        """Since when the longest waiting job of each queue has been due; queues where none waits are left out."""
+        """Since when the longest waiting job of each queue has been due; queues where none waits are left out.
+
+        Dead letters do not count: they wait for a person, not for a worker.
+        """
         ...
 
     async def exists(self) -> bool:
@@ -393,6 +449,22 @@ class Inspector(Protocol):
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """Jobs per queue and state; a state without jobs is left out."""
+        ...
+
+    async def limits(self) -> dict[str, QueueLimits]:
+        """The limits of every queue that has any, or is paused."""
+        ...
+
+    async def lane(self, queue: str, key: str) -> LaneView | None:
+        """One lane; None if no job of it is live and no start of it is inside its rate's window."""
+        ...
+
+    async def lanes(self, queue: str | None = None, limit: int = 100) -> list[LaneView]:
+        """Lanes in use, by queue and key."""
+        ...
+
+    async def ahead(self, id: JobId, limit: int = 1_000) -> int:
+        """How many ready jobs of its lane have their turn before a ready job, counted up to `limit`."""
         ...
 
     async def workers(self) -> list[WorkerView]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 from onejob.codec import CallCodec
@@ -20,6 +20,7 @@ from onejob.explain import Explanation
 from onejob.plans import Call, CallOptions, CallSettings, Planner, changed
 from onejob.queues import Queues
 from onejob.receipt import Receipt
+from onejob.store import Amended
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,22 +56,30 @@ class Outlet(Protocol):
         """Release a call's key from a coroutine."""
         ...
 
+    def revoke_call(self, call: Call[Any]) -> Amended:
+        """Revoke the holder of a call's key from a thread."""
+        ...
+
+    async def arevoke_call(self, call: Call[Any]) -> Amended:
+        """Revoke the holder of a call's key from a coroutine."""
+        ...
+
 
 class Sender(Generic[P, R]):
     """Enqueues calls of one task with the same options."""
 
-    def __init__(self, planner: Planner[R], outlet: Outlet, app_window: int | None) -> None:
+    def __init__(self, planner: Planner[R], outlet: Callable[[], Outlet], app_window: int | None) -> None:
         self._planner = planner
         self._outlet = outlet
         self._app_window = app_window
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
         """Ask for the task to be run with these arguments; returns what became of it."""
-        return self._outlet.enqueue(self._planner.call(args, kwargs))
+        return self._outlet().enqueue(self._planner.call(args, kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
         """As `enqueue`, in async code."""
-        return await self._outlet.aenqueue(self._planner.call(args, kwargs))
+        return await self._outlet().aenqueue(self._planner.call(args, kwargs))
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for `app.enqueue_many([…])`, checked now and stored then."""
@@ -78,26 +87,36 @@ class Sender(Generic[P, R]):
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Say what this call would get if it were enqueued now, and why; nothing is enqueued."""
-        return self._outlet.explain_call(self._planner.call(args, kwargs))
+        return self._outlet().explain_call(self._planner.call(args, kwargs))
 
     async def aexplain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """As `explain`, in async code."""
-        return await self._outlet.aexplain_call(self._planner.call(args, kwargs))
+        return await self._outlet().aexplain_call(self._planner.call(args, kwargs))
 
     def release(self, *args: P.args, **kwargs: P.kwargs) -> JobId | None:
         """Make the key of this call vacant; returns the job that held it, which lives on without it."""
-        return self._outlet.release_call(self._planner.call(args, kwargs))
+        return self._outlet().release_call(self._planner.call(args, kwargs))
 
     async def arelease(self, *args: P.args, **kwargs: P.kwargs) -> JobId | None:
         """As `release`, in async code."""
-        return await self._outlet.arelease_call(self._planner.call(args, kwargs))
+        return await self._outlet().arelease_call(self._planner.call(args, kwargs))
+
+    def revoke(self, *args: P.args, **kwargs: P.kwargs) -> Amended:
+        """Stop the job that holds the key of this call; see `App.revoke` for the answers."""
+        return self._outlet().revoke_call(self._planner.call(args, kwargs))
+
+    async def arevoke(self, *args: P.args, **kwargs: P.kwargs) -> Amended:
+        """As `revoke`, in async code."""
+        return await self._outlet().arevoke_call(self._planner.call(args, kwargs))
 
     def using(self, **settings: Unpack[CallSettings]) -> Sender[P, R]:
-        """The same task with other options: `unique`, `priority`, `delay`, `at`, `expires`, `retry`,
+        """The same task with other options: `unique`, `lane`, `priority`, `delay`, `at`, `expires`, `retry`,
         `timeout`, `max_crashes`, `queue`, `dead_letter`, `force`. `unique=` replaces the whole policy; None turns it off."""
         planner = self._planner
         options = changed(planner.options, settings)
-        made: Planner[R] = Planner(planner.task, planner.codec, options, self._app_window, planner.queues)
+        made: Planner[R] = Planner(
+            planner.task, planner.codec, options, self._app_window, planner.queues, backoffs=planner.backoffs
+        )
         return Sender(made, self._outlet, self._app_window)
 
     @property
@@ -117,9 +136,10 @@ class Task(Sender[P, R]):
         options: CallOptions,
         cancel_on_abort: bool,
         process: bool,
-        outlet: Outlet,
+        outlet: Callable[[], Outlet],
         app_window: int | None,
         queues: Queues,
+        backoffs: Collection[str],
     ) -> None:
         self.name = name
         self.function: Callable[..., Any] = function
@@ -130,7 +150,8 @@ class Task(Sender[P, R]):
         """True if workers run it in a process of its own."""
         if process:
             _check_process(name, function)
-        super().__init__(Planner(name, self.codec, options, app_window, queues), outlet, app_window)
+        planner: Planner[R] = Planner(name, self.codec, options, app_window, queues, backoffs=backoffs)
+        super().__init__(planner, outlet, app_window)
         functools.update_wrapper(cast("Any", self), function)
 
     @property
@@ -205,6 +226,8 @@ def _module(function: Callable[..., Any]) -> str:
         return spec.name
     if not file or file.startswith("<"):
         return _NOWHERE
-    from pathlib import Path  # brings half of urllib along, and only scripts need it
+    if name := inspect.getmodulename(file):
+        return name
+    from pathlib import Path  # slow to load, and only for scripts without a suffix
 
     return Path(file).stem

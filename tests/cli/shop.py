@@ -7,7 +7,7 @@ from typing import Any
 from commands import URL
 
 from onejob import App, Unique
-from onejob.testing import drain_sync
+from onejob.testing import drain
 
 
 class Shop:
@@ -30,7 +30,7 @@ class Shop:
         self.send, self.fail, self.gather = send, fail, gather
 
     def drain(self) -> None:
-        drain_sync(self.app)
+        drain(self.app)
 
     def failed(self, count: int = 1, **arguments: Any) -> list[str]:
         """Ids of jobs that failed."""

@@ -160,7 +160,7 @@ def test_prune_removes_what_has_been_kept_long_enough(cli: Cli, make_shop: Calla
     assert states(shop) == {"mail/failed": 2}
     again = cli.at("prune", "--failed", "2d", "--yes")
     assert again.code == 0
-    assert again.out.startswith("removed 2 jobs")
+    assert again.out.startswith("removed 2 jobs, ")
     assert cli.at("prune", "--yes").code == 3
     assert cli.at("prune", "--failed", "soon").code == 2
 

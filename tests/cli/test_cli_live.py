@@ -16,7 +16,7 @@ from shop import Shop
 
 from onejob import App
 from onejob.cli.dev import snapshot
-from onejob.testing import drain_sync
+from onejob.testing import drain
 
 JOBS = """
 import onejob
@@ -166,4 +166,4 @@ def test_top_shows_what_runs(shop: Shop) -> None:
         terminal.read_until("w1")
         terminal.type("q")
         assert terminal.end()[0] == 0
-    drain_sync(shop.app)
+    drain(shop.app)

@@ -14,25 +14,33 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pair import ALL, Pair
 from policies import (
     BACKOFF,
+    DEAD,
     DELAY,
     DIGESTS,
     EXPIRES,
     KEYS,
+    LANES,
     LEASE,
     MAX_WAIT,
+    PACES,
+    PER,
     PRESETS,
+    QUEUE_PER,
     QUEUES,
+    SERVED,
     SHARED,
     TASKS,
     WAIT,
     WINDOW,
     for_shared_keys,
+    rate_of,
 )
 
+from onejob.core.lane import QueueChange
 from onejob.core.lifecycle import SETTLING, Move
 from onejob.store import Amendment, JobStore
 from onejob.testing.clock import FakeClock
-from onejob.testing.records import LIVE, Call
+from onejob.testing.records import LIVE, Call, LaneLimits
 from onejob.testing.verdicts import Policy
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
@@ -51,6 +59,7 @@ ACTIONS = (
     *("advance_to_an_edge",) * 3,
     *("amend",) * 3,
     *("revive",) * 2,
+    *("set_queue", "queue_in_lane", "queue_in_lane", "look"),
 )
 WORKERS = ("w1", "w2")
 SPANS = sorted(
@@ -58,7 +67,7 @@ SPANS = sorted(
         1,
         *(
             span + edge
-            for span in (LEASE, WINDOW, WAIT, MAX_WAIT, EXPIRES, BACKOFF, DELAY)
+            for span in (LEASE, WINDOW, WAIT, MAX_WAIT, EXPIRES, BACKOFF, DELAY, PER, QUEUE_PER)
             for edge in (-1, 0, 1)
         ),
     }
@@ -89,6 +98,7 @@ def calls(draw: st.DrawFn) -> Call:
         expires=draw(st.sampled_from((None, None, None, EXPIRES))),
         max_crashes=draw(st.sampled_from((0, 1, 3))),
         items=draw(st.integers(1, 2)) if policy is not None and policy.preset == "collect" else 0,
+        dead_letter=draw(st.sampled_from((None, None, DEAD))),
     )
 
 
@@ -123,10 +133,27 @@ class StoreBesideModel(RuleBasedStateMachine):
         running = self._running()
         for call in draw(st.lists(calls(), min_size=1, max_size=3)):
             caller = draw(st.sampled_from(running)) if running and draw(st.integers(0, 3)) == 0 else None
-            batch.append(replace(call, id=self._new_id(), caller=caller))
+            lane = self._lane(draw, call.queue)
+            batch.append(replace(call, id=self._new_id(), caller=caller, lane=lane))
         if len(batch) > 1 and draw(st.booleans()):
             batch.append(batch[0])
         self.pair.enqueue(batch)
+
+    def queue_in_lane(self, draw: Draw) -> None:
+        """Several jobs for one lane, so that some must wait for others."""
+        limits = draw(st.sampled_from(LANES))
+        self.pair.enqueue(
+            [
+                Call(
+                    id=self._new_id(),
+                    priority=draw(st.sampled_from((0, 0, 5))),
+                    expires=draw(st.sampled_from((None, None, None, EXPIRES))),
+                    dead_letter=draw(st.sampled_from((None, DEAD))),
+                    lane=limits,
+                )
+                for _ in range(draw(st.integers(1, 3)))
+            ]
+        )
 
     def enqueue_again(self, draw: Draw) -> None:
         """Another call for a key that is on record, often while its holder runs, or from within it."""
@@ -150,6 +177,7 @@ class StoreBesideModel(RuleBasedStateMachine):
             expires=draw(st.sampled_from((None, None, None, EXPIRES))),
             items=draw(st.integers(1, 2)) if policy.preset == "collect" else 0,
             caller=model.keys[key].holder if draw(st.integers(0, 3)) == 0 else None,
+            lane=self._lane(draw, queue),
         )
         self.pair.enqueue([again])
 
@@ -161,7 +189,7 @@ class StoreBesideModel(RuleBasedStateMachine):
 
     def claim(self, draw: Draw) -> None:
         """Start some."""
-        queues = draw(st.sampled_from((QUEUES, QUEUES[::-1], QUEUES[:1])))
+        queues = draw(st.sampled_from((QUEUES, SERVED[::-1], QUEUES[:1])))
         self.pair.claim(draw(st.sampled_from(WORKERS)), queues, draw(st.sampled_from((ALL, 2, 1))))
 
     def end_an_attempt(self, draw: Draw) -> None:
@@ -179,6 +207,20 @@ class StoreBesideModel(RuleBasedStateMachine):
                 for _ in range(draw(st.integers(1, 3)))
             ]
             self.pair.settle(ends, ask=(WORKERS[0], QUEUES, 1) if draw(st.booleans()) else None)
+
+    def set_queue(self, draw: Draw) -> None:
+        """An operator limits a queue, or lets go."""
+        changes = [
+            QueueChange(concurrency=draw(st.integers(0, 3))),
+            QueueChange(rate=rate_of(draw(st.sampled_from(PACES)))),
+            QueueChange(remove_rate=True, concurrency=0, paused=False),
+            QueueChange(paused=draw(st.booleans())),
+        ]
+        self.pair.set_queue(draw(st.sampled_from(QUEUES)), draw(st.sampled_from(changes)))
+
+    def look(self, draw: Draw) -> None:
+        """An observer asks who is ahead of whom."""
+        self.pair.check_turns()
 
     def beat(self, draw: Draw) -> None:
         """A sign of life."""
@@ -216,7 +258,11 @@ class StoreBesideModel(RuleBasedStateMachine):
         followed = {job.follows for job in jobs.values() if job.follows}
         following = {id for id, job in jobs.items() if job.follows}
         links = (followed & following) or (followed | following)
-        chosen = sorted(links) if draw(st.booleans()) else sorted(jobs)
+        slots = {id for id, job in jobs.items() if job.slot}
+        buried = {job.origin for job in jobs.values() if job.origin}
+        chosen = sorted(draw(st.sampled_from([found for found in (links, slots, buried) if found] or [jobs])))
+        if draw(st.booleans()):
+            chosen = sorted(jobs)
         if chosen:
             words = (Amendment.REVOKE, Amendment.DELETE, *Amendment)
             self.pair.amend(draw(st.sampled_from(chosen)), draw(st.sampled_from(words)))
@@ -259,6 +305,14 @@ class StoreBesideModel(RuleBasedStateMachine):
         delays = move in (Move.RETRY, Move.SNOOZE, Move.MISS, Move.CRASH)
         return move, draw(st.sampled_from((BACKOFF, 0))) if delays else 0
 
+    def _lane(self, draw: Draw, queue: str) -> LaneLimits | None:
+        """No lane, or one whose limits are now and then others than those that stand."""
+        if draw(st.booleans()):
+            return None
+        limits = draw(st.sampled_from(LANES))
+        standing = self.pair.model.traffic.lanes.get((queue, limits.key))
+        return limits if standing is None or draw(st.integers(0, 3)) == 0 else standing.limits
+
     def _running(self) -> list[str]:
         return sorted(id for id, job in self.pair.model.jobs.items() if job.state == "running")
 
@@ -272,4 +326,6 @@ class StoreBesideModel(RuleBasedStateMachine):
         instants = {job.due for job in live} | {job.expires for job in live if job.expires is not None}
         instants |= {job.accepted + MAX_WAIT for job in live}
         instants |= {key.since + WINDOW for key in model.keys.values()}
+        for queue in QUEUES:
+            instants |= model.traffic.edges(queue)
         return instants | set(model.workers.values())

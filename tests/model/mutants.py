@@ -182,12 +182,17 @@ class AmendingErrs(ErringStore):
         raise NotImplementedError
 
     async def amend(
-        self, ids: Sequence[JobId], amendment: Amendment, *, now: int | None = None
+        self,
+        ids: Sequence[JobId],
+        amendment: Amendment,
+        *,
+        states: frozenset[State] | None = None,
+        now: int | None = None,
     ) -> list[Amended]:
         answers: list[Amended] = []
         for id in ids:
             rows = await self.sql("select id from onejob_job where follows = ?", raw(id))
-            [amended] = await super().amend([id], amendment, now=now)
+            [amended] = await super().amend([id], amendment, states=states, now=now)
             await self.after(raw(id), amendment, amended, [row[0] for row in rows])
             answers.append(amended)
         return answers

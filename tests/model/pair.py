@@ -1,27 +1,32 @@
 """A store and the model side by side: each step is done to both, and everything observable compared.
 
-Expired jobs may be ended, and records of keys that hold nothing dropped, whenever the store sees fit; the
-model is told, and says whether that was allowed.
+Expired jobs may be ended, records of keys that hold nothing dropped, and lanes that nobody uses forgotten, whenever
+the store sees fit; the model is told, and says whether that was allowed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from policies import LEASE, new_job
+from policies import LEASE, SERVED, grave_of, limits_of, new_job, pace_of, settings_of
+from sights import EVERYTHING as ALL
+from sights import Sight, compare, compare_answer, look, same, unseen
+from watch import Watch
 
-from onejob.core.job import Job, JobId, Lease, WorkerId
+from onejob.core.dead_letter import dead_letter_of
+from onejob.core.job import Claimed, JobId, Lease, WorkerId
+from onejob.core.lane import QueueChange
 from onejob.core.lifecycle import Lost, Move, Settlement, after_attempt
-from onejob.store import Amendment, Ask, Beat, Expired, JobFilter, JobStore, Key, Retention
+from onejob.store import Amendment, Ask, Beat, Claims, Expired, JobStore, Retention
 from onejob.testing.clock import FakeClock
 from onejob.testing.model import Model
-from onejob.testing.records import LIVE, QUEUED, Call, ModelJob, ModelKey, Reply
+from onejob.testing.records import LIVE, QUEUED, Call, Grave, Reply
+from onejob.testing.traffic import is_ready
 from onejob.testing.verdicts import FOREVER
 
 T = TypeVar("T")
-ALL = 10_000
 
 
 class Pair:
@@ -30,11 +35,14 @@ class Pair:
     def __init__(self, open_store: Callable[[FakeClock], JobStore], loop: asyncio.AbstractEventLoop) -> None:
         self.clock = FakeClock()
         self.model = Model()
-        self.leases: list[tuple[Lease, int]] = []
-        """Every lease ever issued, as the store and as the model know it."""
+        self.leases: list[tuple[Claimed, int]] = []
+        """Every start, with the lease as the store and as the model know it."""
         self.sent: list[Call] = []
         """Every call ever made."""
         self.scans: list[Expired] = []
+        self.watch = Watch()
+        self.next_due: int | None = None
+        """What the last claim said."""
         self._open = open_store
         self._loop = loop
         self.store = open_store(self.clock)
@@ -42,16 +50,18 @@ class Pair:
 
     def enqueue(self, calls: list[Call]) -> list[Reply]:
         """Make calls, or repeat them."""
-        answers = self._do(self.store.enqueue([new_job(call) for call in calls]))
-        replies = [self.model.enqueue(call, self.clock.now) for call in calls]
-        self.sent += [call for call in calls if call not in self.sent]
+        jobs = [new_job(call) for call in calls]
+        answers = self._do(self.store.enqueue(jobs))
         same("number of answers", len(answers), len(calls))
-        for answer, reply in zip(answers, replies, strict=True):
-            same("answer", (answer.id, answer.outcome.value), (reply.id, reply.outcome))
-            if reply.differs is not None:
-                same("payload_differs", answer.payload_differs, reply.differs)
-            if reply.holder is not None and answer.holder is not None:
-                same("holder", answer.holder, reply.holder)
+        replies: list[Reply] = []
+        for call, job, answer in zip(calls, jobs, answers, strict=True):
+            known = call.id in self.model.jobs
+            reply = self.model.enqueue(call, self.clock.now)
+            compare_answer(answer, reply)
+            if call.id in self.model.jobs and not known:
+                self.watch.created(job)
+            replies.append(reply)
+        self.sent += [call for call in calls if call not in self.sent]
         self.check()
         return replies
 
@@ -65,38 +75,47 @@ class Pair:
         """End attempts by the index of any lease ever issued, and claim; returns the new leases' indices."""
         if ask is not None and ask[0] not in self.model.workers:
             self.beat(ask[0])
-        done = [Settlement(self.leases[index][0], move, delay) for index, move, delay in ends]
+        done = [self._settlement(self.leases[index][0], move, delay) for index, move, delay in ends]
         wish = None if ask is None else Ask(WorkerId(ask[0]), ask[1], ask[2])
         if not done and wish is not None:
             settled, claims = [], self._do(self.store.claim(wish))
+            self.watch.in_order(claims.jobs, self.clock.now)
         else:
             reply = self._do(self.store.settle(done, wish))
             settled, claims = [one.value for one in reply.settled], reply.claims
         expected = [
             self.model.settle(
-                self.leases[index][0].id, self.leases[index][1], move.value, delay, self.clock.now
+                self.leases[index][0].id,
+                self.leases[index][1],
+                move.value,
+                delay,
+                self.clock.now,
+                grave=self._grave(self.leases[index][0]),
             )
             for index, move, delay in ends
         ]
         same("settled", settled, expected)
-        self._adopt_sweeps(self._jobs())
-        started: list[str] = []
-        if ask is not None:
-            started = self.model.claim(ask[0], ask[1], ask[2], self.clock.now)
-            same("next_due", claims.next_due, self.model.next_due(ask[1], self.clock.now))
-        same("claimed", [job.id for job in claims.jobs], started)
+        sight = self._look()
+        self._adopt_sweeps(sight)
         first = len(self.leases)
-        for job in claims.jobs:
-            mine = self.model.jobs[job.id]
-            same("claimed payload", job.payload, mine.payload)
-            same(
-                "claimed counts",
-                (job.attempt, job.failures, job.crashes, job.misses),
-                (mine.attempt, mine.failures, mine.crashes, mine.misses),
-            )
-            self.leases.append((job.lease, mine.lease))
-        self.check()
+        if ask is not None:
+            self._compare_claims(claims, ask)
+        self.check(sight)
         return list(range(first, len(self.leases)))
+
+    def set_queue(self, queue: str, change: QueueChange) -> None:
+        """An operator sets, changes or removes a queue's limits."""
+        limits = self._do(self.store.set_queue(queue, change))
+        expected = self.model.traffic.set_queue(
+            queue,
+            change.concurrency,
+            pace_of(change.rate),
+            unpace=change.remove_rate,
+            paused=change.paused,
+        )
+        same(f"limits of {queue}", settings_of(limits), expected)
+        self.watch.limited(queue, limits)
+        self.check()
 
     def beat(self, worker: str, lease: int = LEASE) -> None:
         """A sign of life."""
@@ -105,7 +124,7 @@ class Pair:
         same("held", set(pulse.held), set(held))
         same("aborting", set(pulse.aborting), aborting)
         for id, token in pulse.held.items():
-            assert (Lease(id, token), held[id]) in self.leases, f"{id} is held by a lease never issued for it"
+            assert self._issued(Lease(id, token), held[id]), f"{id} is held by a lease never issued for it"
 
     def leave(self, worker: str) -> None:
         """A worker stops in good order."""
@@ -124,15 +143,20 @@ class Pair:
         found = self.scans[index]
         done = after_attempt(found.job, Lost(found.worker))
         reply = self._do(self.store.settle([done]))
-        mine = next(mine for lease, mine in self.leases if lease == done.lease)
-        expected = self.model.settle(done.lease.id, mine, done.move.value, 0, self.clock.now)
+        mine = next(mine for claimed, mine in self.leases if claimed.lease == done.lease)
+        expected = self.model.settle(
+            found.job.id, mine, done.move.value, 0, self.clock.now, grave=self._grave(found.job)
+        )
         same("rescued", [one.value for one in reply.settled], [expected])
         self.check()
 
     def amend(self, id: str, amendment: Amendment) -> str:
         """An operator's word."""
-        [amended] = self._do(self.store.amend([JobId(id)], amendment))
         now = self.clock.now
+        letter = self.model.letter_of(id)
+        original = id if letter is None or letter.origin is None else letter.origin
+        unused = {key for key in self.model.traffic.lanes if not self.model.uses_lane(key, now)}
+        [amended] = self._do(self.store.amend([JobId(id)], amendment))
         match amendment:
             case Amendment.REVOKE:
                 expected = self.model.revoke(id, now)
@@ -142,6 +166,8 @@ class Pair:
                 without = amendment is Amendment.RETRY_WITHOUT_KEY
                 expected = self.model.retry(id, now, without_key=without)
         same(f"{amendment.value} {id}", amended.value, expected)
+        if expected == "retried":
+            self._adopt_lane(original, unused)
         self.check()
         return expected
 
@@ -170,40 +196,51 @@ class Pair:
             self._do(store.close())
 
     def drain(self) -> None:
-        """Run everything to its end, and look for what is left behind."""
-        for _ in range(len(self.model.jobs) + 2):
+        """Run everything to its end by the store's own hints of when to come again, and look for what is left."""
+        for queue in self.model.traffic.queues:
+            self.set_queue(queue, QueueChange(paused=False))
+        ended: list[tuple[int, Move, int]] = []
+        for _ in range(20 * len(self.model.jobs) + 20):
             self.beat("drain", LEASE)
-            started = self.claim("drain", ("q", "r"), ALL)
-            self.settle([(index, Move.COMPLETE, 0) for index in started])
-            live = [job for job in self.model.jobs.values() if job.state in LIVE]
+            started = self.settle(ended, ask=("drain", SERVED, ALL))
+            ended = [(index, Move.COMPLETE, 0) for index in started]
+            live = [job.state for job in self.model.jobs.values() if job.state in LIVE]
             if not live:
                 break
-            latest = max((job.due for job in live if job.state == "delayed"), default=0)
-            self.clock.now = max(self.clock.now + LEASE, latest)
-            self.scan()
-            for index in range(len(self.scans)):
-                self.apply_scan(index)
-            self.scans.clear()
+            if started:
+                continue
+            if "running" in live:
+                self.clock.tick(LEASE)
+                self.rescue_all()
+            else:
+                assert self.next_due is not None, "something waits, and nothing will ever start it"
+                self.clock.tick(max(self.next_due, 1))
         assert not any(job.state in LIVE for job in self.model.jobs.values()), "something never ends"
         self.clock.now += 1_000_000
         self.prune(0)
-        assert not self._jobs(), "jobs are left over"
-        for key in self._keys().values():
+        left = self._look()
+        assert not left.jobs, "jobs are left over"
+        assert not left.lanes, "lanes are left over"
+        for key in left.keys.values():
             until = key.holder.completed_until if key.holder.state == "completed" else key.holder.failed_until
             assert until == FOREVER, f"key {key} is left over"
 
-    def check(self) -> None:
+    def rescue_all(self) -> None:
+        """Both halves of every rescue."""
+        self.scan()
+        for index in range(len(self.scans)):
+            self.apply_scan(index)
+        self.scans.clear()
+
+    def check(self, sight: Sight | None = None) -> None:
         """Compare everything observable."""
-        jobs, keys = self._jobs(), self._keys()
-        self._adopt_sweeps(jobs)
-        same("jobs", set(jobs), set(self.model.jobs))
-        for id, mine in self.model.jobs.items():
-            same(f"job {id}", self._seen_job(jobs[id]), self._model_job(mine))
-        for key in [key for key in self.model.keys if key not in keys]:
-            self.model.drop(key, self.clock.now)
-        same("keys", set(keys), set(self.model.keys))
-        for digest, record in self.model.keys.items():
-            same(f"key {digest.hex()}", self._seen_key(keys[digest]), self._model_key(record))
+        now = self.clock.now
+        sight = sight or self._look()
+        self._adopt_sweeps(sight)
+        for key in [key for key in self.model.keys if key not in sight.keys]:
+            self.model.drop(key, now)
+        compare(sight, self.model, now)
+        self.watch.look(sight.jobs)
 
     def check_leases(self) -> None:
         """The same workers live, and every running job is held by the lease that the model knows."""
@@ -216,86 +253,81 @@ class Pair:
         far = self.clock.now + ALL * LEASE
         for found in self._do(self.store.expired(ALL, now=far)):
             mine = self.model.jobs[found.job.id].lease
-            assert (found.job.lease, mine) in self.leases, f"{found.job.id} runs under another lease"
+            assert self._issued(found.job.lease, mine), f"{found.job.id} runs under another lease"
 
-    def _adopt_sweeps(self, jobs: dict[str, Job]) -> None:
+    def check_turns(self) -> None:
+        """How many are ahead of each ready job of a lane, once the store has looked at what time has brought."""
+        now = self.clock.now
+        behind = {(job.queue, job.lane) for job in self._look().jobs.values() if unseen(job, now)}
+        for id, job in self.model.jobs.items():
+            if job.lane is not None and job.lane not in behind and is_ready(job, now):
+                same(f"ahead of {id}", self._do(self.store.ahead(JobId(id))), self.model.ahead(id, now))
+
+    def _compare_claims(self, claims: Claims, ask: tuple[str, tuple[str, ...], int]) -> None:
+        now = self.clock.now
+        started = self.model.claim(ask[0], ask[1], ask[2], now)
+        same("claimed", [job.id for job in claims.jobs], started)
+        for job in claims.jobs:
+            mine = self.model.jobs[job.id]
+            same("claimed payload", job.payload, mine.payload)
+            same("claimed lane", (job.queue, job.lane), mine.lane or (job.queue, None))
+            same(
+                "claimed counts",
+                (job.attempt, job.failures, job.crashes, job.misses),
+                (mine.attempt, mine.failures, mine.crashes, mine.misses),
+            )
+            self.leases.append((job, mine.lease))
+        self.watch.claimed(claims.jobs, now)
+        self._compare_next_due(claims, ask)
+
+    def _compare_next_due(self, claims: Claims, ask: tuple[str, tuple[str, ...], int]) -> None:
+        """It may be too early, but never too late; and nobody is told to come again at once for nothing."""
+        _, queues, limit = ask
+        self.next_due = claims.next_due
+        latest = self.model.next_start(queues, self.clock.now)
+        if latest is not None:
+            assert claims.next_due is not None, f"something will start in {latest} ms, and nobody says so"
+            assert claims.next_due <= latest, f"come in {claims.next_due} ms, but somebody may in {latest} ms"
+        if len(claims.jobs) < limit:
+            assert claims.next_due != 0, "asked to come again at once"
+        if not self._limited(queues):
+            same("next_due", claims.next_due, self.model.next_due(queues, self.clock.now))
+
+    def _limited(self, queues: Iterable[str]) -> bool:
+        """True if lanes or limits have a say in what starts from these queues."""
+        lanes = any(job.lane for job in self.model.jobs.values() if job.call.queue in queues)
+        return lanes or any(queue in self.model.traffic.queues for queue in queues)
+
+    def _adopt_lane(self, id: str, unused: set[tuple[str, str]]) -> None:
+        """A lane that nobody used may have been forgotten before this job was revived into it."""
+        job = self.model.jobs.get(id)
+        if job is None or job.lane is None:
+            return
+        view = self._do(self.store.lane(*job.lane))
+        assert view is not None, f"{id} stands in no lane"
+        seen = limits_of(view.plan)
+        if job.lane in unused and seen != self.model.traffic.lanes[job.lane].limits:
+            self.model.forget_lane(id, seen)
+        self.watch.revived(job.lane[0], view.plan)
+
+    def _settlement(self, claimed: Claimed, move: Move, delay: int) -> Settlement:
+        dead_letter = dead_letter_of(claimed.options, claimed.queue)
+        return Settlement(claimed.lease, move, delay, error=move.value, dead_letter=dead_letter)
+
+    def _grave(self, claimed: Claimed) -> Grave | None:
+        return grave_of(claimed.id, dead_letter_of(claimed.options, claimed.queue))
+
+    def _issued(self, lease: Lease, mine: int) -> bool:
+        return any(claimed.lease == lease and number == mine for claimed, number in self.leases)
+
+    def _adopt_sweeps(self, sight: Sight) -> None:
         for id, job in list(self.model.jobs.items()):
-            seen = jobs.get(id)
+            seen = sight.jobs.get(id)
             if seen is not None and seen.state == "revoked" and job.state in QUEUED:
                 self.model.sweep(id, self.clock.now)
 
-    def _seen_job(self, job: Job) -> tuple[Any, ...]:
-        state = job.state.value
-        if state == "delayed" and job.due <= self.clock.now:
-            state = "waiting"
-        return (
-            state,
-            job.payload,
-            job.priority,
-            job.accepted,
-            job.due if state in QUEUED else None,
-            job.updated if state in QUEUED else None,
-            job.expires,
-            (job.attempt, job.failures, job.crashes, job.misses),
-            job.items,
-            job.follows,
-            job.aborting,
-            job.ended,
-            job.worker if state == "running" else None,
-        )
-
-    def _model_job(self, job: ModelJob) -> tuple[Any, ...]:
-        state = job.state
-        if state == "delayed" and job.due <= self.clock.now:
-            state = "waiting"
-        return (
-            state,
-            job.payload,
-            job.call.priority,
-            job.accepted,
-            job.due if state in QUEUED else None,
-            job.updated if state in QUEUED else None,
-            job.expires,
-            (job.attempt, job.failures, job.crashes, job.misses),
-            job.items,
-            job.follows,
-            job.aborting,
-            job.ended,
-            job.worker if state == "running" else None,
-        )
-
-    def _seen_key(self, key: Key) -> tuple[Any, ...]:
-        held = key.holder
-        now = self.clock.now
-        standing = held.at(now)
-        return (
-            held.id,
-            held.since,
-            held.completed_until,
-            held.failed_until,
-            held.follows,
-            None if standing is None else "queued" if standing.state.queued else standing.state.value,
-        )
-
-    def _model_key(self, record: ModelKey) -> tuple[Any, ...]:
-        state = self.model.state_of(record, self.clock.now)
-        standing = None
-        if self.model.holds(record, self.clock.now):
-            standing = "queued" if state in QUEUED else state
-        return (
-            record.holder,
-            record.since,
-            record.completed_until,
-            record.failed_until,
-            record.follows,
-            standing,
-        )
-
-    def _jobs(self) -> dict[str, Job]:
-        return {job.id: job for job in self._do(self.store.jobs(JobFilter(), ALL)).jobs}
-
-    def _keys(self) -> dict[bytes, Key]:
-        return {key.digest: key for key in self._do(self.store.keys(limit=ALL))}
+    def _look(self) -> Sight:
+        return self._do(look(self.store))
 
     def _do(self, awaitable: Awaitable[T]) -> T:
         return self._loop.run_until_complete(_await(awaitable))
@@ -303,8 +335,3 @@ class Pair:
 
 async def _await(awaitable: Awaitable[T]) -> T:
     return await awaitable
-
-
-def same(what: str, seen: object, expected: object) -> None:
-    """The store's word against the model's."""
-    assert seen == expected, f"{what}: the store says {seen!r}, the model {expected!r}"

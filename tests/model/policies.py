@@ -1,18 +1,25 @@
-"""The policies that the state machine plays with, as the model and as the product write them."""
+"""The policies, lanes and limits that the state machine plays with, as the model and as the product write them."""
 
 from __future__ import annotations
 
 from itertools import product
+from uuid import UUID
 
+from onejob.core.dead_letter import copy_id
 from onejob.core.dedup import Plan, Unique, compile_rules, forced
 from onejob.core.identity import Realm, fingerprint
 from onejob.core.job import ChainId, JobId, NewJob
-from onejob.testing.records import Call
+from onejob.core.lane import LanePlan, QueueLimits, Rate
+from onejob.core.options import JobOptions, encode_options
+from onejob.testing.records import Call, Grave, LaneLimits, Pace, QueueSettings
 from onejob.testing.verdicts import Policy
 
 WINDOW, WAIT, MAX_WAIT, LEASE, DELAY, EXPIRES, BACKOFF = 5_000, 2_000, 4_500, 3_000, 1_000, 4_000, 2_500
+PER, QUEUE_PER = 3_500, 2_200
 
 QUEUES, TASKS, KEYS = ("q", "r"), ("t", "u"), ("a", "b")
+DEAD = "dead"
+SERVED = (*QUEUES, DEAD)
 CHANGING = {"update", "postpone", "collect"}
 
 
@@ -54,6 +61,21 @@ PRESETS = [
     Policy(preset="restart"),
     Policy(preset="restart", overrides={"queued": "keep"}),
 ]
+
+# One length of window for all lanes: what a store has forgotten of a shorter one, it need not count for a longer.
+LANES = [
+    LaneLimits("x"),
+    LaneLimits("x", hold=True),
+    LaneLimits("x", pace=Pace(1, PER)),
+    LaneLimits("x", 2),
+    LaneLimits("x", 2, Pace(2, PER)),
+    LaneLimits("x", 2, Pace(1, PER), hold=True),
+    LaneLimits("x", 3, hold=True),
+    LaneLimits("y"),
+    LaneLimits("y", 2, Pace(3, PER)),
+    LaneLimits("y", pace=Pace(2, PER), hold=True),
+]
+PACES = [Pace(1, QUEUE_PER), Pace(2, QUEUE_PER), Pace(3, QUEUE_PER)]
 
 
 def for_shared_keys(policy: Policy) -> bool:
@@ -108,5 +130,37 @@ def new_job(call: Call) -> NewJob:
         delay=call.delay,
         expires=call.expires,
         max_crashes=call.max_crashes,
+        options=encode_options(JobOptions(dead_letter=call.dead_letter)),
         caller=None if call.caller is None else ChainId(call.caller),
+        lane=None if call.lane is None else plan_of(call.lane),
     )
+
+
+def plan_of(limits: LaneLimits) -> LanePlan:
+    """A lane's limits as a client sends them."""
+    return LanePlan(limits.key, limits.concurrency, rate_of(limits.pace), limits.hold)
+
+
+def limits_of(plan: LanePlan) -> LaneLimits:
+    """The same the other way."""
+    return LaneLimits(plan.key, plan.concurrency, pace_of(plan.rate), plan.hold)
+
+
+def rate_of(pace: Pace | None) -> Rate | None:
+    """A rate as a client sends it."""
+    return None if pace is None else Rate(pace.max, pace.per / 1000)
+
+
+def pace_of(rate: Rate | None) -> Pace | None:
+    """The same the other way."""
+    return None if rate is None else Pace(rate.max, rate.window)
+
+
+def settings_of(limits: QueueLimits) -> QueueSettings:
+    """A queue's limits as the model writes them."""
+    return QueueSettings(limits.concurrency, pace_of(limits.rate), limits.paused)
+
+
+def grave_of(id: str, queue: str | None) -> Grave | None:
+    """Where a job is buried if it fails."""
+    return None if queue is None else Grave(queue, str(UUID(bytes=copy_id(UUID(id).bytes))))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onejob import App
-from onejob.testing import FakeClock, drain
+from onejob.testing import FakeClock, adrain
 
 STORES = {"memory": "memory:", "file": "sqlite:///{folder}/jobs.db"}
 
@@ -60,7 +60,7 @@ class Gate:
     @asynccontextmanager
     async def held(self, app: App) -> AsyncIterator[None]:
         """Inside the block a job stands at the gate; afterwards everything due has run."""
-        draining = asyncio.create_task(drain(app))
+        draining = asyncio.create_task(adrain(app))
         await asyncio.wait_for(self.entered.wait(), 10)
         try:
             yield

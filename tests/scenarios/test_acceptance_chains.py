@@ -6,7 +6,7 @@ import pytest
 from conftest import Gate
 
 from onejob import App, Fail, Outcome, Retry, State, Unique
-from onejob.testing import FakeClock, aassert_enqueued, drain
+from onejob.testing import FakeClock, aassert_enqueued, adrain
 
 
 @pytest.mark.accepts("Q1")
@@ -36,7 +36,7 @@ async def test_a_policy_that_says_nothing_else_means_in_flight(app: App) -> None
 
     first = await reserve.aenqueue(1)
     assert (await reserve.aenqueue(1)).id == first.id
-    await drain(app)
+    await adrain(app)
     assert (await reserve.aenqueue(1)).outcome is Outcome.CREATED
 
 
@@ -50,7 +50,7 @@ async def test_waiting_and_delayed_chains_count(app: App, clock: FakeClock) -> N
         first = await reserve.using(delay=delay).aenqueue(order)
         assert (await reserve.aenqueue(order)).id == first.id
     retried = await reserve.aenqueue(3)
-    await drain(app)
+    await adrain(app)
     job = await app.ajob(retried)
     assert job is not None
     assert (job.state, job.failures) == (State.DELAYED, 1)
@@ -79,7 +79,7 @@ async def test_after_completion_the_same_key_creates_a_new_chain(app: App) -> No
     async def reserve(order: int) -> None: ...
 
     first = await reserve.aenqueue(1)
-    await drain(app)
+    await adrain(app)
     second = await reserve.aenqueue(1)
     assert second.outcome is Outcome.CREATED
     assert second.id != first.id
@@ -94,7 +94,7 @@ async def test_any_counts_finished_chains_too(app: App, good: bool) -> None:
             raise Fail("no stock")
 
     first = await reserve.aenqueue(1)
-    await drain(app)
+    await adrain(app)
     again = await reserve.aenqueue(1)
     assert (again.outcome, again.id) == (Outcome.KEPT, first.id)
 
@@ -105,7 +105,7 @@ async def test_without_a_window_once_is_for_ever(app: App, clock: FakeClock) -> 
     async def reserve(order: int) -> None: ...
 
     first = await reserve.aenqueue(1)
-    await drain(app)
+    await adrain(app)
     clock.advance(9 * 365 * 24 * 3600)
     async with app.worker():
         pass
@@ -121,7 +121,7 @@ async def test_any_with_a_window_counts_inside_it_only(app: App, clock: FakeCloc
     async def reserve(order: int) -> None: ...
 
     first = await reserve.aenqueue(1)
-    await drain(app)
+    await adrain(app)
     clock.advance(59.999)
     assert (await reserve.aenqueue(1)).id == first.id
     clock.tick()
@@ -138,7 +138,7 @@ async def test_an_incomplete_chain_older_than_the_window_no_longer_counts(app: A
     assert (await reserve.aenqueue(1)).id == first.id
     clock.tick()
     assert (await reserve.aenqueue(1)).outcome is Outcome.CREATED
-    assert len(await drain(app)) == 2
+    assert len(await adrain(app)) == 2
 
 
 @pytest.mark.accepts("Q10")
@@ -148,7 +148,7 @@ async def test_a_window_is_measured_from_the_holders_creation(app: App, clock: F
 
     await reserve.aenqueue(1)
     clock.advance(50)
-    await drain(app)
+    await adrain(app)
     assert (await reserve.aenqueue(1)).deduplicated
     clock.advance(10)
     assert not (await reserve.aenqueue(1)).deduplicated, "neither its end nor a duplicate moved the window"
@@ -179,5 +179,5 @@ async def test_a_kept_duplicates_input_is_ignored(app: App) -> None:
     second = await reserve.aenqueue(1, note="second")
     assert second.payload_differs
     await aassert_enqueued(app, reserve, note="first")
-    await drain(app)
+    await adrain(app)
     assert seen == ["first"]

@@ -13,7 +13,7 @@ from itertools import chain
 import pytest
 
 from onejob import App, JobFailed, Outcome, PayloadMismatch, PayloadTooLarge, Queue, State, Unique
-from onejob.testing import FakeClock, drain
+from onejob.testing import FakeClock, adrain
 
 MakeApp = Callable[..., App]
 MEBIBYTE = 1_048_576
@@ -38,7 +38,7 @@ async def test_a_queue_is_compressed_without_its_handlers_knowing(make_app: Make
 
     text, table = "grüße\n\0" * 500, {"numbers": list(range(1_000))}
     receipts = [await take.aenqueue(text, table), await take.using(queue="small").aenqueue(text, table)]
-    await drain(app)
+    await adrain(app)
     assert seen == [(text, table)] * 2
     assert [await receipt.aresult(0) for receipt in receipts] == [table] * 2
     jobs = [await app.ajob(receipt) for receipt in receipts]
@@ -63,7 +63,7 @@ async def test_a_whole_app_is_compressed_but_for_what_gains_nothing(make_app: Ma
         job = await app.ajob(receipt)
         assert job is not None
         assert job.payload[:2] == start
-        await drain(app)
+        await adrain(app)
         assert await receipt.aresult(0) == text
 
 
@@ -95,7 +95,7 @@ async def test_compressed_calls_are_collected(make_app: MakeApp, clock: FakeCloc
     first = await index.aenqueue(lists[0])
     for items in lists[1:]:
         assert (await index.aenqueue(items)).id == first.id
-    await drain(app, clock=clock)
+    await adrain(app, clock=clock)
     assert seen == [list(chain(*lists))]
 
 
@@ -112,7 +112,7 @@ async def test_a_collection_is_full_at_a_megabyte_before_compression(
 
     for _ in range(7):
         await index.aenqueue(["x" * 300_000])
-    await drain(app, clock=clock)
+    await adrain(app, clock=clock)
     assert seen == [3, 3, 1]
 
 
@@ -171,7 +171,7 @@ async def test_a_result_that_is_too_big_fails_its_job_compressed_or_not(make_app
         return "x" * 2 * MEBIBYTE
 
     receipt = await make.aenqueue()
-    [ran] = await drain(app)
+    [ran] = await adrain(app)
     assert "exceeds maximum size" in (ran.error or "")
     job = await app.ajob(receipt)
     assert job is not None

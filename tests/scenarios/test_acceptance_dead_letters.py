@@ -9,7 +9,7 @@ import pytest
 from onejob import App, Fail, InvalidOption, Outcome, Queue, Receipt, Retention, Retry, State, Unique
 from onejob.core.job import Job
 from onejob.store import Amended
-from onejob.testing import FakeClock, drain
+from onejob.testing import FakeClock, adrain
 
 MakeApp = Callable[..., App]
 
@@ -34,7 +34,7 @@ class Mail:
     async def fail(self, *addresses: str) -> list[Receipt[str]]:
         """Enqueue some mails, and let them fail for good."""
         receipts = [await self.send.aenqueue(to) for to in addresses]
-        await drain(self.app)
+        await adrain(self.app)
         return receipts
 
     async def state(self, id: str | Receipt[str]) -> State | None:
@@ -75,10 +75,10 @@ async def test_a_dead_letter_queue_is_configured_by_name(make_app: MakeApp) -> N
         (own.using(dead_letter="other"), "other"),
     ):
         receipt = await task.aenqueue()
-        await drain(app)
+        await adrain(app)
         assert [job.queue for job in await app.adead() if job.origin == receipt.id] == [found]
     unburied = await own.using(dead_letter=None).aenqueue()
-    await drain(app)
+    await adrain(app)
     assert unburied.id not in {job.origin for job in await app.adead()}
 
 
@@ -96,7 +96,7 @@ async def test_only_the_last_attempt_makes_a_dead_letter(make_app: MakeApp, cloc
     receipt = await mail.send.aenqueue("a")
     for failures in (1, 2, 3):
         assert await mail.app.adead() == []
-        await drain(mail.app)
+        await adrain(mail.app)
         job = await mail.app.ajob(receipt)
         assert job is not None
         assert job.failures == failures
@@ -120,11 +120,11 @@ async def test_a_worker_of_the_dead_letter_queue_runs_it_like_any_other_job(mail
     [receipt] = await mail.fail("a")
     letter = await only(mail.app)
     assert mail.app.worker().settings.queues == ("mail",)
-    await drain(mail.app, queues=["mail-dead"])
+    await adrain(mail.app, queues=["mail-dead"])
     assert (await mail.state(letter.id), len(await mail.app.adead())) == (State.FAILED, 1)
     [other] = await mail.fail("b")
     mail.up = True
-    await drain(mail.app, queues=["mail-dead"])
+    await adrain(mail.app, queues=["mail-dead"])
     assert mail.sent == ["b"]
     assert [job.origin for job in await mail.app.adead()] == [receipt.id]
     assert await mail.state(other) is State.FAILED
@@ -135,7 +135,7 @@ async def test_what_is_revoked_or_expires_is_no_dead_letter(mail: Mail, clock: F
     await mail.app.arevoke(await mail.send.aenqueue("a"))
     await mail.send.using(expires=1).aenqueue("b")
     clock.advance(2)
-    await drain(mail.app)
+    await adrain(mail.app)
     assert await mail.app.adead() == []
 
 
@@ -184,7 +184,7 @@ async def test_dead_letters_are_inspected(mail: Mail, clock: FakeClock) -> None:
         raise Fail("it is too late")
 
     await give_up.aenqueue()
-    await drain(mail.app)
+    await adrain(mail.app)
     common, rare = await mail.app.adead_errors("mail")
     assert (common.error, common.count) == ("ConnectionError: no route", 2)
     assert (rare.error, rare.count) == ("Fail: it is too late", 1)
@@ -200,7 +200,7 @@ async def test_a_retry_of_either_runs_the_original_again(mail: Mail, which: str)
     assert await mail.app.aretry(receipt if which == "original" else letter.id) is Amended.RETRIED
     assert await mail.app.adead() == []
     assert await mail.state(letter.id) is None
-    await drain(mail.app)
+    await adrain(mail.app)
     assert await receipt.aresult(0) == "a"
     assert mail.sent == ["a"]
 
@@ -216,7 +216,7 @@ async def test_a_retry_respects_the_key(make_app: MakeApp) -> None:
     assert (await only(mail.app)).id == letter.id
     assert await mail.app.aretry(letter.id, force=True) is Amended.RETRIED
     mail.up = True
-    await drain(mail.app)
+    await adrain(mail.app)
     assert [await mail.state(one) for one in (receipt, again)] == [State.COMPLETED] * 2
 
 
@@ -226,20 +226,20 @@ async def test_a_dead_letter_outlives_its_original_and_brings_it_back(
 ) -> None:
     mail = Mail(make_app(dead_letter="dead", retention=Retention(failed=60)), retry=Retry(2))
     receipt = await mail.send.aenqueue("a")
-    await drain(mail.app, clock=clock)
+    await adrain(mail.app, clock=clock)
     clock.advance(3600)
     await mail.app.store.prune(mail.app.retention.stored(), 100)
     assert await mail.state(receipt) is None
     letter = await only(mail.app)
     assert await mail.app.aretry(letter.id) is Amended.RETRIED
-    await drain(mail.app, clock=clock)
+    await adrain(mail.app, clock=clock)
     job = await mail.app.ajob(receipt)
     assert job is not None
     assert (job.state, job.queue, job.failures) == (State.FAILED, "mail", 2)
     assert (await only(mail.app)).id == letter.id
     mail.up = True
     await mail.app.aretry(receipt)
-    await drain(mail.app)
+    await adrain(mail.app)
     assert (mail.sent, await receipt.aresult(0)) == (["a"], "a")
 
 
@@ -260,5 +260,5 @@ async def test_all_that_a_filter_matches_are_retried_at_once(mail: Mail) -> None
     mail.up = True
     assert await mail.app.aretry_many("queue:mail error:route") == {Amended.RETRIED: 3}
     assert await mail.app.adead() == []
-    await drain(mail.app)
+    await adrain(mail.app)
     assert sorted(mail.sent) == ["a", "b", "c"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onejob import App, Exponential, Fixed, Outcome, Retry, State, Unique
-from onejob.testing import FakeClock, drain
+from onejob.testing import FakeClock, adrain
 
 
 @pytest.mark.accepts("G23")
@@ -30,7 +30,7 @@ async def test_simple_skips_if_the_id_exists_in_any_state(app: App, clock: FakeC
     for good in (True, False):
         first = await charge.aenqueue(int(good))
         assert (await charge.aenqueue(int(good))).id == first.id
-        await drain(app)
+        await adrain(app)
         clock.advance(3600)
         assert (await charge.aenqueue(int(good))).id == first.id
     revoked = await charge.aenqueue(7)
@@ -48,7 +48,7 @@ async def test_throttle_lets_the_first_in_the_window_win(app: App, clock: FakeCl
 
     for number in range(25):
         await refresh.aenqueue(number)
-        await drain(app)
+        await adrain(app)
         clock.advance(1)
     assert seen == [0, 10, 20]
 
@@ -64,9 +64,9 @@ async def test_a_trailing_throttle_never_loses_the_last(app: App, clock: FakeClo
 
     for number in range(6):
         await refresh.aenqueue(number)
-        await drain(app)
+        await adrain(app)
         clock.advance(1)
-    await drain(app, clock=clock)
+    await adrain(app, clock=clock)
     assert seen == [(0, 0), (10, 5)]
 
 
@@ -81,10 +81,10 @@ async def test_debounce_runs_only_the_last_once_it_is_quiet(app: App, clock: Fak
     for number in range(4):
         await index.aenqueue(number)
         clock.advance(4)
-        await drain(app)
+        await adrain(app)
         assert seen == []
     clock.advance(1)
-    await drain(app)
+    await adrain(app)
     assert seen == [3]
 
 
@@ -99,7 +99,7 @@ async def test_a_debounce_that_is_never_quiet_runs_at_max_wait(app: App, clock: 
     for number in range(12):
         await index.aenqueue(number)
         clock.advance(1)
-        await drain(app)
+        await adrain(app)
     assert seen == [11]
 
 
@@ -127,7 +127,7 @@ async def waits(app: App, clock: FakeClock, id: str) -> list[float]:
     """Seconds between the attempts of a job that always fails."""
     spans: list[float] = []
     while True:
-        await drain(app)
+        await adrain(app)
         job = await app.ajob(id)
         assert job is not None
         if job.state is State.FAILED:
@@ -200,7 +200,7 @@ async def test_when_retries_are_exhausted_the_job_has_failed(app: App, clock: Fa
         raise ConnectionError("down")
 
     receipt = await flaky.aenqueue()
-    await drain(app, clock=clock)
+    await adrain(app, clock=clock)
     job = await app.ajob(receipt)
     assert job is not None
     assert (job.state, job.failures, job.attempt, len(runs)) == (State.FAILED, 3, 3, 3)

@@ -10,7 +10,7 @@ from conftest import Gate
 
 import onejob
 from onejob import App, Fail, Outcome, State, Unique
-from onejob.testing import FakeClock, drain
+from onejob.testing import FakeClock, adrain
 
 
 @pytest.mark.accepts("F1", "F5")
@@ -24,7 +24,7 @@ async def test_at_most_one_is_queued_per_subject_and_task(app: App) -> None:
     first = await sync.aenqueue("anna")
     assert (await sync.aenqueue("anna")).id == first.id
     assert (await audit.aenqueue("anna")).outcome is Outcome.CREATED
-    assert len(await drain(app)) == 2
+    assert len(await adrain(app)) == 2
 
 
 @pytest.mark.accepts("F1", "F6")
@@ -63,7 +63,7 @@ async def test_without_a_subject_there_is_one_per_task(app: App) -> None:
 
     first = await sync.aenqueue()
     assert [(await sync.aenqueue(missing)).id for missing in (None, "")] == [first.id, first.id]
-    assert len(await drain(app)) == 1
+    assert len(await adrain(app)) == 1
 
 
 @pytest.mark.accepts("F4")
@@ -95,7 +95,7 @@ async def test_a_job_is_created_when_only_finished_ones_exist(app: App) -> None:
         first = await sync.aenqueue(subject)
         if subject == "cleo":
             await app.arevoke(first)
-        await drain(app)
+        await adrain(app)
         assert (await sync.aenqueue(subject)).outcome is Outcome.CREATED
 
 
@@ -179,7 +179,7 @@ async def test_a_stale_queued_job_does_not_swallow_a_fresh_request(app: App) -> 
 
     await sync.aenqueue("anna", 1)
     await sync.aenqueue("anna", 2)
-    await drain(app)
+    await adrain(app)
     assert seen == [2]
 
 
@@ -212,7 +212,7 @@ async def test_an_expired_job_does_not_swallow_a_fresh_request(app: App, clock: 
     await sync.aenqueue("anna", 1)
     clock.advance(60)
     assert (await sync.aenqueue("anna", 2)).outcome is Outcome.CREATED
-    await drain(app)
+    await adrain(app)
     assert seen == [2]
 
 
@@ -245,7 +245,7 @@ async def test_a_call_from_inside_the_running_job_follows_it(app: App) -> None:
             assert receipt.outcome is Outcome.CREATED
 
     await sync.aenqueue("anna")
-    await drain(app)
+    await adrain(app)
     assert len(set(runs)) == 3
 
 
@@ -258,4 +258,4 @@ async def test_force_runs_in_any_case_and_takes_the_key(app: App) -> None:
     forced = await sync.using(force=True).aenqueue("anna")
     assert (forced.outcome, forced.holder) == (Outcome.CREATED, first.id)
     assert (await sync.aenqueue("anna")).id == forced.id
-    assert len(await drain(app)) == 2
+    assert len(await adrain(app)) == 2

@@ -12,7 +12,7 @@ from conftest import Gate
 
 from onejob import APP_WINDOW, App, ArgumentsInvalid, Outcome, State, Unique
 from onejob.tasks import Task
-from onejob.testing import FakeClock, drain
+from onejob.testing import FakeClock, adrain
 
 Webhook = Task[..., None]
 
@@ -109,7 +109,7 @@ async def test_the_handler_sees_the_newest_payload_once(app: App) -> None:
     send = webhook(app, seen=seen)
     for data in (1, 2, 3):
         await send.aenqueue("a", data=data)
-    await drain(app)
+    await adrain(app)
     assert seen == [3]
 
 
@@ -185,7 +185,7 @@ async def test_many_at_once_make_one_job_with_the_last_payload(app: App) -> None
     receipts = await asyncio.gather(*(send.aenqueue("a", data=number) for number in range(100)))
     assert len({receipt.id for receipt in receipts}) == 1
     assert sorted(str(receipt.outcome) for receipt in receipts) == ["created"] + ["updated"] * 99
-    await drain(app)
+    await adrain(app)
     assert seen == [99]
 
 
@@ -241,7 +241,7 @@ async def test_hostile_text_is_only_text(app: App) -> None:
         first = await send.aenqueue(hostile, hostile)
         assert first.outcome is Outcome.CREATED
         assert (await send.aenqueue(hostile, hostile)).id == first.id
-    assert len(await drain(app)) == 7
+    assert len(await adrain(app)) == 7
 
 
 @pytest.mark.accepts("N22")
@@ -300,7 +300,7 @@ async def test_each_usual_cause_ends_in_one_job_with_the_latest_payload(
             lost = [await app.store.enqueue([repeated]) for _ in range(2)]
             assert lost[0][0].id == lost[1][0].id
             await send.aenqueue("a", data=9)
-    await drain(app)
+    await adrain(app)
     assert seen.count(9) == 1
     assert 8 not in seen
 
@@ -313,7 +313,7 @@ async def test_explain_says_why_duplicates_still_appear(
     await send.aenqueue("a")
     clock.advance(6)
     assert "window of 5 s has passed" in str(await send.aexplain("a"))
-    await drain(app)
+    await adrain(app)
     assert "Nobody holds key" in str(await send.aexplain("a"))
     assert "window is zero or negative" in str(await webhook(make_app(window=0)).aexplain("a"))
     assert "no unique=" in str(await send.using(unique=None).aexplain("a"))
@@ -340,7 +340,7 @@ async def test_a_full_history_is_possible_with_window_zero(make_app: Callable[..
     send = webhook(app, seen=seen)
     for data in range(5):
         await send.aenqueue("a", data=data)
-    await drain(app)
+    await adrain(app)
     assert seen == [0, 1, 2, 3, 4]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from onejob import App, InvalidOption, JobFilter, State, Unique
-from onejob.bulk import BATCH, amend_many
-from onejob.store import Amended, Amendment
-from onejob.testing import FakeClock, drain
+from onejob import App, InvalidOption, JobFilter, Receipt, State, Unique
+from onejob.bulk import BATCH, affected, amend_many
+from onejob.store import Amended, Amendment, JobStore, Page
+from onejob.testing import FakeClock, adrain
 
 
 def _fail(order: int) -> None:
@@ -19,7 +21,7 @@ async def test_the_same_filter_lists_counts_and_retries(app: App) -> None:
     note = app.task(name="shop.note")(lambda: None)
     await app.aenqueue_many([fail.job(n) for n in range(5)])
     await note.aenqueue()
-    await drain(app)
+    await adrain(app)
     wanted = "state:failed task:fail args.order:1,3"
     assert await app.acount(wanted) == 2
     assert {job.payload for job in (await app.ajobs(wanted)).jobs} == {b'{"order":1}', b'{"order":3}'}
@@ -54,7 +56,7 @@ async def test_revoked_jobs_come_back_only_when_asked_for(app: App) -> None:
 async def test_a_key_that_others_hold_is_reported_and_can_be_forced(app: App) -> None:
     fail = app.task(name="fail", unique=Unique.in_flight(by=()))(_fail)
     await fail.aenqueue(1)
-    await drain(app)
+    await adrain(app)
     await fail.aenqueue(2)
     assert await app.aretry_many("state:failed") == {Amended.KEPT: 1}
     assert await app.aretry_many("state:failed", force=True) == {Amended.RETRIED: 1}
@@ -87,10 +89,10 @@ async def test_an_empty_text_changes_nothing(app: App, text: str) -> None:
 async def test_old_failed_jobs_are_found_by_age(app: App, clock: FakeClock) -> None:
     fail = app.task(name="fail")(_fail)
     old = await fail.aenqueue(1)
-    await drain(app)
+    await adrain(app)
     clock.advance(3600)
     await fail.aenqueue(2)
-    await drain(app)
+    await adrain(app)
     assert [job.id for job in (await app.ajobs("state:failed older:1h")).jobs] == [old.id]
     assert [job.id for job in (await app.ajobs('error:"no order 1" ended:30m')).jobs] == [old.id]
 
@@ -102,3 +104,70 @@ async def test_a_page_needs_a_sensible_limit_and_a_real_cursor(app: App) -> None
     for cursor in ("", "x", "-1", 7):
         with pytest.raises(InvalidOption, match="cursor=…"):
             await app.ajobs(cursor=cursor)  # type: ignore[arg-type]
+
+
+class Reviving:
+    """A store in which somebody revives a job between the look at it and the change."""
+
+    def __init__(self, app: App, job: Receipt[None]) -> None:
+        self._app, self._job = app, job
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app.store, name)
+
+    async def jobs(self, *arguments: Any) -> Page:
+        found = await self._app.store.jobs(*arguments)
+        await self._app.aretry(self._job)
+        return found
+
+
+async def test_a_job_that_was_revived_in_between_is_not_deleted(app: App) -> None:
+    fail = app.task(name="fail")(_fail)
+    revived, _ = [await fail.aenqueue(n) for n in (1, 2)]
+    await adrain(app)
+    store = cast("JobStore", Reviving(app, revived))
+    assert await amend_many(store, "state:failed", Amendment.DELETE) == {Amended.MOVED: 1, Amended.DELETED: 1}
+    job = await app.ajob(revived)
+    assert job is not None
+    assert job.state is State.WAITING
+
+
+@pytest.mark.parametrize(
+    "text", ["queue:mail-dead", "origin:mail", "origin:mail state:waiting", "queue:mail*"]
+)
+async def test_dead_letters_are_retried_where_a_filter_names_them(app: App, text: str) -> None:
+    fail = app.task(name="fail", queue="mail", dead_letter="mail-dead")(_fail)
+    lost, kept = [await fail.aenqueue(n) for n in (1, 2)]
+    other = await app.task(name="other", dead_letter="other-dead")(_fail).aenqueue(3)
+    await adrain(app)
+    if text != "queue:mail*":
+        await app.adelete(lost)
+    assert await app.aretry_many(text) == {Amended.RETRIED: 2}
+    for receipt, state in ((lost, State.WAITING), (kept, State.WAITING), (other, State.FAILED)):
+        job = await app.ajob(receipt)
+        assert job is not None
+        assert job.state is state
+    assert [letter.origin for letter in await app.adead()] == [other.id]
+
+
+async def test_without_their_queue_dead_letters_are_meant_by_their_originals(app: App) -> None:
+    fail = app.task(name="fail", queue="mail", dead_letter="mail-dead")(_fail)
+    await fail.aenqueue(1)
+    await adrain(app)
+    assert [await app.acount(part) for part in affected("error:order", Amendment.RETRY)] == [1]
+    assert await app.aretry_many("error:order") == {Amended.RETRIED: 1}
+    assert await app.adead() == []
+
+
+async def test_a_dead_letter_that_was_dealt_with_is_not_retried(app: App) -> None:
+    fail = app.task(name="fail", queue="mail", dead_letter="mail-dead")(_fail)
+    receipt = await fail.aenqueue(1)
+    await adrain(app)
+    [letter] = await app.adead()
+    await app.arevoke(letter.id)
+    assert await app.aretry_many("queue:mail-dead") == {}
+    assert await app.aretry_many("origin:mail") == {}
+    assert await app.aretry_many("origin:mail state:revoked") == {Amended.RETRIED: 1}
+    job = await app.ajob(receipt)
+    assert job is not None
+    assert job.state is State.WAITING

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from onejob.cli.demo import _remove_leftovers  # pyright: ignore[reportPrivateUsage]
+
 DEMO = [sys.executable, "-c", "from onejob.cli import main; main()", "demo"]
 PATIENCE = 50.0
 
@@ -113,3 +115,14 @@ def test_at_a_terminal_a_key_ends_it_and_nothing_is_left_behind(
     assert os.waitstatus_to_exitcode(status) == code, shown[-2000:]
     assert b"Traceback" not in shown
     assert left_behind(env) == []
+
+
+def test_what_a_killed_demo_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    killed, new, other = (tmp_path / name for name in ("onejob-demo-1", "onejob-demo-2", "other"))
+    for folder in (killed, new, other):
+        folder.mkdir()
+        (folder / "demo.db").write_bytes(b"")
+    for folder in (killed, other):
+        os.utime(folder, (0, 0))
+    _remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"onejob-demo-2", "other"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -123,7 +124,10 @@ class TestAsAFile:
             looks += 1
             return WELL
 
-        with HealthCheck(HealthOptions(file=tmp_path / "none" / "health"), look, 0.01):
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        with HealthCheck(HealthOptions(file=folder / "health"), look, 0.01):
+            shutil.rmtree(folder)
             until(lambda: looks > 3)
         assert [record.event for record in caplog.records] == ["health.trouble"]
 
@@ -223,3 +227,21 @@ def test_the_supervisor_answers_for_all_its_processes(
     supervisor.send_signal(signal.SIGTERM)
     assert supervisor.wait(PATIENCE) == 0
     assert not (tmp_path / "health").exists()
+
+
+def test_a_port_in_use_and_a_file_that_cannot_be_written_are_refused_at_the_start(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        busy = HealthCheck(HealthOptions(number), dict, 1.0)
+        with pytest.raises(
+            click.ClickException, match=rf"127.0.0.1:{number}: Address already in use; give --he"
+        ):
+            busy.__enter__()
+    for file in (tmp_path / "nowhere" / "health", Path("/proc/health")):
+        with pytest.raises(
+            click.ClickException, match=f"{file} cannot be written: No such file or directory"
+        ):
+            HealthCheck(HealthOptions(0, file), dict, 1.0).__enter__()
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -33,7 +34,7 @@ from onejob import (
 from onejob.core.lifecycle import SETTLING
 from onejob.keepers import Rescuer
 from onejob.store import Ask, Beat
-from onejob.testing import FakeClock, drain, drain_sync
+from onejob.testing import FakeClock, adrain, drain
 from onejob.worker.observer import ENDINGS, Observer
 
 PATIENCE = 20.0
@@ -225,7 +226,7 @@ class TestAroundRuns:
                 raise ValueError("first")
 
         await once_more.aenqueue()
-        await drain(app)
+        await adrain(app)
         assert told == [("start", "once-more", 1), ("end", "retrying, delayed", 5.0)]
 
     @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ class TestAroundRuns:
                 raise error
 
         await subject.aenqueue()
-        await drain(app)
+        await adrain(app)
         [ended] = told
         assert ended.how is how
         assert ended.exception is (error if kept else None)
@@ -275,7 +276,7 @@ class TestAroundRuns:
             await app.arevoke(current_job().id)
 
         await subject.aenqueue()
-        await drain(app)
+        await adrain(app)
         assert told == [Ending.REVOKED]
 
     async def test_a_rescued_job_is_told_by_the_rescuer(self, app: App, clock: FakeClock) -> None:
@@ -309,9 +310,10 @@ class TestAroundRuns:
             raise error
 
         receipt = await add(app).aenqueue(1)
-        await drain(app)
+        await adrain(app)
         assert await receipt.aresult(timeout=1) == 3
-        assert [record.event for record in caplog.records] == ["hook.failed"] * 2
+        troubles = [record.event for record in caplog.records if record.levelno >= logging.WARNING]
+        assert troubles == ["hook.failed"] * 2
 
     async def test_what_a_start_hook_puts_into_the_context_is_there_for_the_handler(self, app: App) -> None:
         trace: ContextVar[str] = ContextVar("trace", default="none")
@@ -329,7 +331,7 @@ class TestAroundRuns:
             return trace.get()
 
         receipts = [await coroutine.aenqueue(), await thread.aenqueue()]
-        await drain(app)
+        await adrain(app)
         assert [await receipt.aresult() for receipt in receipts] == [receipt.id for receipt in receipts]
 
     async def test_a_job_whose_payload_cannot_be_read_ends_without_having_started(self, app: App) -> None:
@@ -348,7 +350,7 @@ class TestAroundRuns:
         wrong = other.task(name="subject", queue="sums")(lambda: None).job()
         call = app.task_named("subject").job(1)
         await app.aenqueue_many([type(call)(call.planner, wrong.payload, call.plan)])
-        await drain(app)
+        await adrain(app)
         assert told == ["failed None"]
 
     def test_sync_tests_can_drain_with_hooks(self, app: App) -> None:
@@ -356,7 +358,7 @@ class TestAroundRuns:
         app.on_start(lambda job: told.append("start"))
         app.on_end(lambda job, ended: told.append("end"))
         add(app).enqueue(1)
-        drain_sync(app)
+        drain(app)
         assert told == ["start", "end"]
 
 
@@ -520,7 +522,7 @@ async def test_drain_runs_the_lifespan_too(app: App) -> None:
         return current_job().lifespan
 
     receipt = await subject.aenqueue()
-    await drain(app)
+    await adrain(app)
     assert await receipt.aresult() == "pool"
     assert told == ["closed"]
 
@@ -531,7 +533,7 @@ async def test_without_a_lifespan_there_is_nothing_to_share(app: App) -> None:
         return current_job().lifespan is None
 
     receipt = await subject.aenqueue()
-    await drain(app)
+    await adrain(app)
     assert await receipt.aresult() is True
 
 
@@ -567,7 +569,7 @@ async def test_a_lifespan_that_is_no_context_manager_says_so(app: App) -> None:
 
     app.lifespan(coroutine)  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match="must be an async generator function"):
-        await drain(app)
+        await adrain(app)
 
 
 def test_hooks_are_returned_unchanged(app: App) -> None:

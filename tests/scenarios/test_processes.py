@@ -27,7 +27,7 @@ from onejob.core.lifecycle import Returned
 from onejob.ids import new_id
 from onejob.receipt import Receipt
 from onejob.tasks import Task
-from onejob.testing import drain
+from onejob.testing import adrain
 from onejob.worker import WorkerSetup
 from onejob.worker.attempt import Attempt, Interruption
 from onejob.worker.runner import Runner
@@ -402,7 +402,7 @@ async def test_a_crash_waits_longer_each_time_and_then_fails_into_the_dead_lette
     task = in_process(app, process_tasks.dies, max_crashes=2, dead_letter="graves")
     receipt = await task.aenqueue("exit")
     began = clock.now
-    ran = await drain(app, clock=clock)
+    ran = await adrain(app, clock=clock)
     assert [str(one.move) for one in ran] == ["crash", "crash", "succumb"]
     assert clock.now - began == 1_000 + 2_000
     job = await stored(app, receipt)
@@ -429,7 +429,7 @@ async def test_a_job_for_which_no_process_can_be_started_waits_uncharged(
     task = in_process(app, process_tasks.square)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     receipt = await task.aenqueue(1)
-    [ran] = await drain(app)
+    [ran] = await adrain(app)
     assert str(ran.move) == "snooze"
     assert "because it got no process" in caplog.text
     job = await stored(app, receipt)

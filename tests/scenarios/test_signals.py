@@ -405,6 +405,22 @@ def test_a_wrong_target_is_a_usage_error_with_a_near_match(place: Place, target:
     assert message in " ".join(done.stderr.split())
 
 
+def test_a_module_that_cannot_be_imported_is_shown_from_its_own_first_line(place: Place) -> None:
+    (place.folder / "broken.py").write_text("1 / 0")
+    first, second, *_ = command(place, "broken").stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert second.startswith(f'  File "{place.folder / "broken.py"}", line 1')
+    (place.folder / "broken.py").write_text("def = 1")
+    assert "importlib" not in command(place, "broken").stderr
+
+
+def test_a_worker_takes_its_app_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEJOB_APP", "jobs:nowhere")
+    done = command(place)
+    assert done.returncode == 2
+    assert "jobs has no 'nowhere'" in done.stderr
+
+
 def test_wrong_settings_are_a_usage_error_under_a_supervisor_too(place: Place) -> None:
     for more in ([], ["--processes", "2"]):
         done = command(place, "jobs", "--concurrency", "0", *more)

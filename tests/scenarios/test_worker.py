@@ -25,6 +25,7 @@ from onejob.keepers import Pruner, Rescuer
 from onejob.store import Ask, Beat, Retention, SettleReply
 from onejob.testing.clock import FakeClock
 from onejob.worker import Worker, WorkerSetup
+from onejob.worker.heartbeat import Heartbeat
 
 PATIENCE = 20.0
 
@@ -673,3 +674,19 @@ async def test_a_worker_runs_only_once(app: App) -> None:
 def test_senseless_settings_are_refused_where_they_are_made(app: App, settings: Any, message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         app.worker(**settings)
+
+
+async def test_a_worker_may_stop_before_its_heartbeat_has_begun(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Heartbeat._run
+
+    def run_late(heartbeat: Heartbeat) -> None:
+        heartbeat._stopping.wait()
+        run(heartbeat)
+
+    monkeypatch.setattr(Heartbeat, "_run", run_late)
+    async with closing(app):
+        async with app.worker():
+            pass
+        assert await app.store.workers() == []

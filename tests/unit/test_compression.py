@@ -6,6 +6,7 @@ import functools
 import gzip
 import os
 import struct
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -155,3 +156,25 @@ def test_hostile_results_are_undecodable(data: bytes) -> None:
 
 def test_compressed_results_come_back() -> None:
     assert decode_result(compressed(REPETITIVE), dict[str, str])["text"].startswith("again and again")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\n".join([gzip.compress(b"{}")] * 50_000),
+        b"\n" * 1_000_000 + b"\x1f\x8b",
+        b"{}\n\x1f\x8b\n" * 200_000,
+    ],
+    ids=["tiny-members", "empty-lines", "beginnings"],
+)
+def test_what_would_take_long_is_refused_at_once(data: bytes) -> None:
+    before = time.process_time()
+    with pytest.raises(NotUnpackable):
+        unpacked(data)
+    assert time.process_time() - before < 1
+
+
+def test_lines_as_they_are_stand_between_packed_ones() -> None:
+    packed = gzip.compress(b"[1]")
+    data = b"\n".join([b"{}", b"[2]", packed, packed, b"[3]", b"[4]", packed])
+    assert unpacked(data).split(b"\n") == [b"{}", b"[2]", b"[1]", b"[1]", b"[3]", b"[4]", b"[1]"]

@@ -52,7 +52,10 @@ def test_groups_of_states_have_names(word: str, states: frozenset[State]) -> Non
     ("text", "message"),
     [
         ("stat:failed", r"knows no 'stat': did you mean 'state'\?"),
-        ("colour:red", "there are state, queue, task, key, id, error, older, newer, ended, args.NAME"),
+        (
+            "colour:red",
+            "there are state, queue, origin, task, key, lane, id, error, older, newer, ended, args.NAME",
+        ),
         ("state:faild", r"no state 'faild': did you mean 'failed'\?"),
         ("failed", "'failed' has no name; write name:value"),
         ("state:", "'state' has an empty value"),

@@ -29,23 +29,24 @@ LEASE = Lease(JobId("j"), b"token")
 
 # Every legal move, written out: from, to.
 LEGAL = {
-    Move.PROMOTE: ("delayed", "waiting"),
-    Move.RELEASE: ("blocked", "waiting delayed"),
-    Move.POSTPONE: ("waiting delayed", "waiting delayed"),
+    Move.PROMOTE: ("delayed parked", "waiting parked"),
+    Move.PARK: ("waiting", "parked"),
+    Move.RELEASE: ("blocked", "waiting parked delayed"),
+    Move.POSTPONE: ("waiting parked delayed", "waiting parked delayed"),
     Move.START: ("waiting", "running"),
     Move.COMPLETE: ("running", "completed revoked"),
-    Move.RETRY: ("running", "waiting delayed revoked"),
-    Move.SNOOZE: ("running", "waiting delayed revoked"),
-    Move.HAND_BACK: ("running", "waiting delayed revoked"),
-    Move.MISS: ("running", "waiting delayed revoked"),
-    Move.LOSE: ("running", "waiting delayed revoked"),
+    Move.RETRY: ("running", "waiting parked delayed revoked"),
+    Move.SNOOZE: ("running", "waiting parked delayed revoked"),
+    Move.HAND_BACK: ("running", "waiting parked delayed revoked"),
+    Move.MISS: ("running", "waiting parked delayed revoked"),
+    Move.LOSE: ("running", "waiting parked delayed revoked"),
     Move.PERISH: ("running", "failed revoked"),
-    Move.CRASH: ("running", "waiting delayed revoked"),
+    Move.CRASH: ("running", "waiting parked delayed revoked"),
     Move.SUCCUMB: ("running", "failed revoked"),
     Move.FAIL: ("running", "failed revoked"),
     Move.REVOKE: ("blocked delayed parked waiting", "revoked"),
     Move.EXPIRE: ("blocked delayed parked waiting", "revoked"),
-    Move.REVIVE: ("failed revoked", "waiting delayed blocked"),
+    Move.REVIVE: ("failed revoked", "waiting parked delayed blocked"),
 }
 
 
@@ -94,6 +95,7 @@ def test_only_a_start_leads_to_running_and_only_settling_leads_out() -> None:
         == set(Move)
         - {
             Move.PROMOTE,
+            Move.PARK,
             Move.RELEASE,
             Move.POSTPONE,
             Move.START,

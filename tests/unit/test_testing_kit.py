@@ -15,11 +15,11 @@ from onejob.testing import (
     aassert_absorbed,
     aassert_enqueued,
     aassert_not_enqueued,
+    adrain,
     assert_absorbed,
     assert_enqueued,
     assert_not_enqueued,
     drain,
-    drain_sync,
 )
 from onejob.testing.plugin import MakeApp
 
@@ -49,12 +49,12 @@ async def test_drain_runs_what_is_due_in_the_order_of_a_worker(app: App) -> None
     await note.using(priority=5).aenqueue(2)
     await note.using(queue="other").aenqueue(3)
     await note.using(delay=60).aenqueue(4)
-    ran = await drain(app)
+    ran = await adrain(app)
     assert seen == [2, 1, 3]
     assert [one.move for one in ran] == [Move.COMPLETE] * 3
 
 
-def test_drain_sync_runs_functions_and_what_they_enqueue(app: App) -> None:
+def test_drain_in_sync_code_runs_functions_and_what_they_enqueue(app: App) -> None:
     seen: list[int] = []
 
     @app.task
@@ -64,7 +64,7 @@ def test_drain_sync_runs_functions_and_what_they_enqueue(app: App) -> None:
             count.enqueue(number - 1)
 
     count.enqueue(3)
-    drain_sync(app)
+    drain(app)
     assert seen == [3, 2, 1, 0]
 
 
@@ -82,7 +82,7 @@ async def test_drain_with_a_clock_goes_through_delays_backoffs_and_snoozes(
             raise ConnectionError
 
     await flaky.using(delay=100).aenqueue("a")
-    ran = await drain(app, clock=onejob_clock)
+    ran = await adrain(app, clock=onejob_clock)
     assert seen == [("a", 100), ("a", 105), ("a", 115)]
     assert [one.move for one in ran] == [Move.SNOOZE, Move.RETRY, Move.COMPLETE]
     assert "ConnectionError" in (ran[1].error or "")
@@ -95,11 +95,11 @@ async def test_drain_stops_a_job_that_enqueues_itself_for_ever(app: App) -> None
 
     await again.aenqueue()
     with pytest.raises(AssertionError, match=r"drain has run 20 attempts .* enqueue itself"):
-        await drain(app, limit=20)
+        await adrain(app, limit=20)
 
 
 async def test_drain_leaves_no_worker_behind(app: App) -> None:
-    await drain(app)
+    await adrain(app)
     assert await app.store.workers() == []
 
 
@@ -160,7 +160,7 @@ async def test_sync_helpers_name_their_async_twins_inside_a_loop(app: App) -> No
     await charge.aenqueue()
     await aassert_absorbed(app, charge.job(), times=1)
     for misplaced, twin in [
-        (lambda: drain_sync(app), "await drain"),
+        (lambda: drain(app), "await adrain"),
         (lambda: assert_enqueued(app, charge), "await aassert_enqueued"),
         (lambda: assert_absorbed(app, charge.job()), "await aassert_absorbed"),
     ]:

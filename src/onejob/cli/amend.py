@@ -1,4 +1,4 @@
-"""`onejob retry` and `onejob delete`: by id, or all that a filter matches, after showing what that would be."""
+"""`onejob revoke`, `onejob retry` and `onejob delete`: by id, or all that a filter matches, after showing what that would be."""
 
 from __future__ import annotations
 
@@ -26,20 +26,50 @@ from onejob.cli.output import (
     say,
 )
 from onejob.cli.source import Source, store_options
+from onejob.core.filter import JobFilter
 from onejob.core.job import Job
 from onejob.store import Amended, Amendment
 
 SAMPLES: Final = 5
 DONE: Final = frozenset({Amended.RETRIED, Amended.DELETED, Amended.REVOKED, Amended.FLAGGED})
 WORDS: Final = {
+    Amended.FLAGGED: "flagged (running, asked to stop)",
     Amended.KEPT: "kept (another job holds the key; --force runs it without)",
     Amended.RUNNING: "left alone (running or queued)",
-    Amended.FINISHED: "left alone (completed)",
+    Amended.FINISHED: "left alone (finished)",
+    Amended.MOVED: "left alone (their state has changed meanwhile)",
     Amended.NOT_FOUND: "not found",
 }
 
+VERBS: Final = {
+    Amendment.REVOKE: ("Revoke", "revoked"),
+    Amendment.RETRY: ("Retry", "retried"),
+    Amendment.RETRY_WITHOUT_KEY: ("Retry", "retried"),
+    Amendment.DELETE: ("Delete", "deleted"),
+}
+"""What is about to be done, and what would be done."""
+
 _jobs_argument = click.argument("texts", nargs=-1, required=True, metavar="FILTER|ID...")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command(
+    epilog=example(
+        "onejob revoke 'task:send_welcome args.user:u1' --yes --url sqlite:///jobs.db",
+        "onejob revoke 0198f3ab --url sqlite:///jobs.db",
+    )
+)
+@_jobs_argument
+@store_options
+@yes_option
+@json_option
+def revoke(source: Source, texts: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Stop jobs that have not ended.
+
+    By id, or all that a filter matches; shows them and asks, unless it is one id. A queued job ends revoked at
+    once. A running one is flagged: its handler is told to stop, and it ends revoked whatever its handler does.
+    """
+    _amend(source, texts, Amendment.REVOKE, ask_for_ids=len(texts) > 1, yes=yes, as_json=as_json)
 
 
 @click.command(
@@ -56,8 +86,9 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 def retry(source: Source, texts: tuple[str, ...], force: bool, yes: bool, as_json: bool) -> None:
     """Run failed jobs again.
 
-    By id, or all that a filter matches, which is shown first: the failed ones, unless it says state:revoked. The
-    same jobs run, with a fresh budget of attempts. Exit code 4: kept, because others hold their keys.
+    By id, or all that a filter matches, which is shown first: the failed ones, unless it says state:revoked, and
+    dead letters, if it names their queue. The same jobs run, with a fresh budget of attempts. Exit code 4: kept,
+    because others hold their keys.
     """
     amendment = Amendment.RETRY_WITHOUT_KEY if force else Amendment.RETRY
     _amend(source, texts, amendment, ask_for_ids=False, yes=yes, as_json=as_json)
@@ -87,20 +118,30 @@ def _amend(
             ids = await find_ids(app.store, texts)
             if ask_for_ids:
                 found = [job for id in ids[:SAMPLES] if (job := await app.store.job(id)) is not None]
-                ask(_verb(amendment), len(ids), found, yes=yes)
+                ask(VERBS[amendment][0], len(ids), found, yes=yes)
             report(Counter(await app.store.amend(ids, amendment)), as_json)
             return
-        wanted = bulk.affected(text, amendment)
-        count = await app.store.count(wanted)
-        if not count:
-            raise NothingMatched(f"No job matches that could be {_done(amendment)}.")
-        samples = (await app.store.jobs(wanted, SAMPLES)).jobs
-        ask(_verb(amendment), count, samples, yes=yes)
-        with progress(_verb(amendment), count) as advance:
-            outcomes = await bulk.amend_many(app.store, wanted, amendment, on_batch=advance)
+        outcomes = await amend_matching(app, text, amendment, yes=yes)
+        if outcomes is None:
+            raise NothingMatched(f"No job matches that could be {VERBS[amendment][1]}.")
         report(outcomes, as_json)
 
     source.run(act)
+
+
+async def amend_matching(
+    app: App, filter: str | JobFilter, amendment: Amendment, *, yes: bool, noun: str = "job"
+) -> Counter[Amended] | None:
+    """Show what matches, ask, and amend it; None if nothing does."""
+    parts = bulk.affected(filter, amendment)
+    count = sum([await app.store.count(part) for part in parts])
+    if not count:
+        return None
+    samples = [job for part in parts for job in (await app.store.jobs(part, SAMPLES)).jobs]
+    verb = VERBS[amendment][0]
+    ask(verb, count, samples, yes=yes, noun=noun)
+    with progress(verb, count) as advance:
+        return await bulk.amend_many(app.store, filter, amendment, on_batch=advance)
 
 
 def ask(verb: str, count: int, samples: Sequence[Job], *, yes: bool, noun: str = "job") -> None:
@@ -109,7 +150,7 @@ def ask(verb: str, count: int, samples: Sequence[Job], *, yes: bool, noun: str =
     for job in samples[:SAMPLES]:
         error = printable((job.error or "").split("\n", 1)[0])[:80]
         say(f"  {job.id}  {job.state}  {job.queue}  {job.task}  {error}".rstrip())
-    if count > len(samples[:SAMPLES]):
+    if samples and count > len(samples[:SAMPLES]):
         say(f"  and {count - len(samples[:SAMPLES])} more")
     confirm("Go on?", yes=yes)
 
@@ -125,7 +166,7 @@ def report(outcomes: Counter[Amended], as_json: bool) -> None:
         return
     if Amended.KEPT in outcomes:
         end(ABSORBED)
-    end(NOTHING_MATCHED if set(outcomes) <= {Amended.NOT_FOUND} else 1)
+    end(NOTHING_MATCHED if set(outcomes) <= {Amended.NOT_FOUND, Amended.FINISHED} else 1)
 
 
 @contextmanager
@@ -142,11 +183,3 @@ def progress(verb: str, total: int) -> Generator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(verb, total=total)
         yield lambda done: bar.advance(task, done)
-
-
-def _verb(amendment: Amendment) -> str:
-    return "Delete" if amendment is Amendment.DELETE else "Retry"
-
-
-def _done(amendment: Amendment) -> str:
-    return "deleted" if amendment is Amendment.DELETE else "retried"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import click
 
-from onejob import bulk
 from onejob.app import App
-from onejob.cli.amend import DONE, SAMPLES, ask, progress, report, yes_option
+from onejob.cli.amend import DONE, amend_matching, report, yes_option
 from onejob.cli.output import (
     NothingMatched,
     emit_json_lines,
@@ -20,9 +17,12 @@ from onejob.cli.output import (
 )
 from onejob.cli.source import Source, store_options
 from onejob.cli.view import instant, job_data, moment
-from onejob.core.job import Job
+from onejob.core.filter import JobFilter
+from onejob.core.job import LIVE, Job, State
+from onejob.core.options import check_name
 from onejob.explain import span
-from onejob.store import Amended, Amendment
+from onejob.operations import MAX_PLACE
+from onejob.store import Amendment
 
 COLUMNS = ("id", "original", "from", "queue", "task", "buried", "error")
 
@@ -41,12 +41,14 @@ COLUMNS = ("id", "original", "from", "queue", "task", "buried", "error")
     "--start",
     default=0,
     show_default=True,
-    type=click.IntRange(0),
+    type=click.IntRange(0, MAX_PLACE),
     help="The first to list; 0 is the newest.",
 )
-@click.option("--stop", type=click.IntRange(1), help="The first not to list.  [default: 50 after the first]")
-@click.option("--retry", "amendment", flag_value="retry", help="Run their originals again.")
-@click.option("--delete", "amendment", flag_value="delete", help="Remove them; the originals stay failed.")
+@click.option(
+    "--stop", type=click.IntRange(1, MAX_PLACE), help="The first not to list.  [default: 50 after the first]"
+)
+@click.option("--retry", is_flag=True, help="Run their originals again.")
+@click.option("--delete", is_flag=True, help="Remove them; the originals stay failed.")
 @yes_option
 @json_option
 def dead(
@@ -57,7 +59,8 @@ def dead(
     error: str | None,
     start: int,
     stop: int | None,
-    amendment: str | None,
+    retry: bool,
+    delete: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -66,6 +69,9 @@ def dead(
     QUEUE is the queue in which the jobs failed; without it, all. With --retry or --delete, all of them are meant,
     not only those listed; shows them and asks.
     """
+    if retry and delete:
+        raise click.UsageError("--retry and --delete exclude each other.")
+    amendment = Amendment.RETRY if retry else Amendment.DELETE if delete else None
     if amendment is not None and (by_error or start or stop is not None):
         raise click.UsageError(
             "--retry and --delete are about all of them: leave --by-error, --start and --stop out."
@@ -75,7 +81,7 @@ def dead(
 
     async def act(app: App) -> None:
         if amendment is not None:
-            await _amend(app, queue, error, Amendment(amendment), yes=yes, as_json=as_json)
+            await _amend(app, queue, error, amendment, yes=yes, as_json=as_json)
         elif by_error:
             await _by_error(app, queue, as_json)
         else:
@@ -87,7 +93,12 @@ def dead(
 async def _list(
     app: App, queue: str | None, error: str | None, places: tuple[int, int], as_json: bool
 ) -> None:
-    found = _with_error(await app.adead(queue, *places), error)
+    if error:
+        # In the order of `dead`, of which they are a part: the places are counted among them.
+        start, stop = places
+        found = (await app.store.jobs(_letters(queue, error), stop)).jobs[start:]
+    else:
+        found = await app.adead(queue, *places)
     if not found:
         raise NothingMatched("There are no dead letters here.")
     if as_json:
@@ -127,27 +138,21 @@ async def _by_error(app: App, queue: str | None, as_json: bool) -> None:
 async def _amend(
     app: App, queue: str | None, error: str | None, amendment: Amendment, *, yes: bool, as_json: bool
 ) -> None:
-    everything: list[Job] = []
-    while page := await app.adead(queue, len(everything), len(everything) + bulk.BATCH):
-        everything += page
-    letters = _with_error(everything, error)
-    if not letters:
+    outcomes = await amend_matching(app, _letters(queue, error), amendment, yes=yes, noun="dead letter")
+    if outcomes is None:
         raise NothingMatched("There are no dead letters here.")
-    verb = "Retry" if amendment is Amendment.RETRY else "Delete"
-    ask(verb, len(letters), letters[:SAMPLES], yes=yes, noun="dead letter")
-    outcomes: Counter[Amended] = Counter()
-    with progress(verb, len(letters)) as advance:
-        for first in range(0, len(letters), bulk.BATCH):
-            batch = letters[first : first + bulk.BATCH]
-            outcomes.update(await app.store.amend([letter.id for letter in batch], amendment))
-            advance(len(batch))
     if not DONE & outcomes.keys():
         say("Nothing was changed.")
     report(outcomes, as_json)
 
 
-def _with_error(letters: list[Job], part: str | None) -> list[Job]:
-    return [one for one in letters if part is None or part.lower() in (one.error or "").lower()]
+def _letters(queue: str | None, error: str | None) -> JobFilter:
+    """The dead letters that nobody has dealt with."""
+    return JobFilter(
+        origins=frozenset({"*" if queue is None else check_name("Queue", queue)}),
+        states=LIVE | {State.FAILED},
+        errors=frozenset({error}) if error else None,
+    )
 
 
 def _row(job: Job, now: int) -> tuple[object, ...]:

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
+import time
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from onejob.cli.demo_proof import Claim
 
 WORKERS = 3
+PREFIX = "onejob-demo-"
+LONG_OVER = 600.0
+"""Seconds after which a demo has ended, one way or another."""
 
 
 @click.command(epilog="\b\nExample:\n  onejob demo")
@@ -36,9 +41,19 @@ def demo(code: bool) -> None:
         click.echo(resources.files("onejob.cli").joinpath("demo_app.py").read_text("utf-8"), nl=False)
         return
     logging.getLogger("onejob").addHandler(logging.NullHandler())  # the stage is ours alone
-    with tempfile.TemporaryDirectory(prefix="onejob-demo-", ignore_cleanup_errors=True) as folder:
+    _remove_leftovers(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as folder:
         os.environ["ONEJOB_URL"] = f"sqlite:///{Path(folder) / 'demo.db'}?patience=20"
         sys.exit(_perform(Path(folder)))
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove what demos that were killed could not."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            about = folder.lstat()
+            if about.st_uid == os.getuid() and about.st_mtime < time.time() - LONG_OVER:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _perform(folder: Path) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from onejob.cli.output import example, say
+from onejob.cli.output import Seconds, example, say
 
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 PATIENCE: Final = 15.0
@@ -21,14 +21,25 @@ PATIENCE: Final = 15.0
 
 
 @click.command(epilog=example("onejob dev jobs:app"))
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="MODULE:APP", envvar="ONEJOB_APP")
 @click.option("-q", "--queues", help="Queues to serve, in this order: a,b.  [default: those of all tasks]")
-@click.option("-c", "--concurrency", default=10, show_default=True, help="Jobs at a time.")
 @click.option(
-    "--drain", default=3.0, show_default=True, help="Seconds that running jobs may take at a restart."
+    "-c",
+    "--concurrency",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Jobs at a time.",
 )
 @click.option(
-    "--every", default=0.5, show_default=True, type=click.FloatRange(0.05, 60), help="Seconds between looks."
+    "--drain",
+    default=3.0,
+    show_default=True,
+    type=Seconds(0),
+    help="Seconds that running jobs may take at a restart.",
+)
+@click.option(
+    "--every", default=0.5, show_default=True, type=Seconds(0.05, 60), help="Seconds between looks."
 )
 def dev(target: str, queues: str | None, concurrency: int, drain: float, every: float) -> None:
     """Run an app's jobs, and start again whenever a .py file changes.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from onejob.app import App
 from onejob.cli.output import ABSORBED, emit, emit_json, end, example, json_option, say
 from onejob.cli.source import Source, app_option
+from onejob.cli.view import plan_data
 from onejob.core.dedup import Unique
 from onejob.core.errors import DuplicateJob, shown
 from onejob.core.filter import span
@@ -153,6 +154,8 @@ def receipt_data(receipt: Receipt[Any]) -> dict[str, Any]:
         "age": receipt.age,
         "payload_differs": receipt.payload_differs,
         "options_differ": receipt.options_differ,
+        "lane": None if receipt.lane is None else receipt.lane.key,
+        "former_lane": None if receipt.former_lane is None else plan_data(receipt.former_lane),
         "text": str(receipt),
     }
 

@@ -62,14 +62,18 @@ class HealthCheck:
         self._file_trouble = False
 
     def __enter__(self) -> HealthCheck:
+        if self._options.file is not None:
+            _try_to_write_beside(self._options.file)
         if self._options:
             self._loop = BackgroundLoop()
             try:
                 self._loop.call(self._open())
             except OSError as error:
                 self._loop.stop()
+                # asyncio's own text repeats the address.
+                why = os.strerror(error.errno) if error.errno else str(error)
                 raise click.ClickException(
-                    f"The health check cannot use 127.0.0.1:{self._options.port}: {error.strerror}; "
+                    f"The health check cannot use 127.0.0.1:{self._options.port}: {why}; "
                     "give --health-port another number."
                 ) from error
         return self
@@ -103,7 +107,7 @@ class HealthCheck:
         try:
             report = self._look()
             if report["alive"]:
-                draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+                draft = _draft(file)
                 draft.write_bytes(_encoded(report))
                 draft.replace(file)
             else:
@@ -145,6 +149,21 @@ class HealthCheck:
                 return _response(405, {"error": "GET /health"})
             case _:
                 return _response(400, {"error": "not HTTP"})
+
+
+def _draft(file: Path) -> Path:
+    return file.with_name(f"{file.name}.{os.getpid()}.tmp")
+
+
+def _try_to_write_beside(file: Path) -> None:
+    """Refuse a place that will not do at the start: later on, it can only be logged."""
+    try:
+        _draft(file).write_bytes(b"")
+        _draft(file).unlink()
+    except OSError as error:
+        raise click.ClickException(
+            f"The health file {file} cannot be written: {error.strerror}; give --health-file another place."
+        ) from error
 
 
 def children_report(files: list[Path], patience: float) -> Report:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +31,10 @@ def init(file: Path) -> None:
     FILE is jobs.py unless you say otherwise; an existing one is left alone.
     """
     module = file.stem
-    if file.suffix != ".py" or not module.isidentifier():
+    if file.suffix != ".py" or not module.isidentifier() or keyword.iskeyword(module):
         raise click.UsageError(f"{str(file)!r} cannot be imported: name a file such as jobs.py.")
+    if module == "onejob" or module in sys.stdlib_module_names:
+        raise click.UsageError(f"{file.name} would hide the module {module!r}: name a file such as jobs.py.")
     try:
         with file.open("x", encoding="utf-8") as made:
             made.write(APP.replace("MODULE", module))

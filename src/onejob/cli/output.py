@@ -6,6 +6,7 @@ control characters escaped, because a terminal would obey them.
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,12 +24,16 @@ _STYLES: Final = {
     "running": "green",
     "revoked": "yellow",
     "warning": "yellow",
+    "paused": "yellow",
 }
-_ELASTIC: Final = {"error": 16, "key": 12, "task": 24}
+_ELASTIC: Final = {"error": 16, "key": 12, "lane": 12, "limits": 6, "task": 24}
 """Columns that may be cut, and how much of them must be seen."""
+LEAST: Final = 6
+"""How much of them is seen where even that is too much, because what is left of the others must stay whole."""
 _DISPENSABLE: Final = (
-    "try", "differing", "concurrency", "host", "pid", "from", "first", "attempt", "original",
-    "ended", "queue", "last", "buried", "taken", "age", "seen", "key",
+    "try", "on retry", "differing", "concurrency", "host", "pid", "from", "first", "attempt", "original",
+    "ended", "queue", "last", "buried", "taken", "age", "seen", "rate", "lane", "key",
+    "revoked", "completed", "longest wait",
 )  # fmt: skip
 """Columns that go where there is little room, the least missed first; a table's first column stays."""
 _UNSAFE_IN_JSON: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
@@ -42,6 +47,19 @@ class NothingMatched(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Say so, without calling it an error."""
         say(self.message)
+
+
+class Seconds(click.FloatRange):
+    """A length of time in seconds; unlike its parent, it knows that nan lies in no range."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, or say what is wrong."""
+        read = super().convert(value, param, ctx)
+        if not math.isfinite(read):
+            self.fail(f"{value} is not a length of time.", param, ctx)
+        return read
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -114,8 +132,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
 
 def fitting(headings: Sequence[str], texts: Sequence[Sequence[str]], room: int) -> dict[int, int]:
     """The columns that say something and have room, by their places, and how wide each is."""
+    from rich.cells import cell_len  # some characters take two places
+
     natural = {
-        place: max(len(headings[place]), *(len(row[place]) for row in texts))
+        place: max(len(headings[place]), *(cell_len(row[place]) for row in texts))
         for place in range(len(headings))
         if any(row[place] for row in texts)
     }
@@ -124,6 +144,13 @@ def fitting(headings: Sequence[str], texts: Sequence[Sequence[str]], room: int) 
         place = headings.index(heading) if heading in headings else 0
         if place and _total(widths) > room:
             widths.pop(place, None)
+    elastic = [place for place in widths if headings[place] in _ELASTIC]
+    while (
+        _total(widths) > room and (widest := max(elastic, key=widths.__getitem__, default=None)) is not None
+    ):
+        if widths[widest] <= LEAST:
+            break
+        widths[widest] -= 1
     for place, width in widths.items():
         widths[place] = width + max(0, min(natural[place] - width, room - _total(widths)))
     return widths

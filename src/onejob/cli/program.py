@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -12,6 +14,8 @@ import click
 
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a full or broken disk says to one who writes."""
 
 COMMANDS: Final = {
     "demo": ("onejob.cli.demo:demo", "Watch duplicates being absorbed, on a temporary store."),
@@ -25,6 +29,11 @@ COMMANDS: Final = {
     "why": ("onejob.cli.why:why", "Say why a job stands as it does, or who holds a key."),
     "keys": ("onejob.cli.keys:keys", "List the keys on record, the most recently taken first."),
     "key": ("onejob.cli.keys:key", "Change a key."),
+    "lanes": ("onejob.cli.lanes:lanes", "List the lanes in use, by queue and key."),
+    "limits": ("onejob.cli.limits:limits", "Show or set the limits of queues."),
+    "pause": ("onejob.cli.limits:pause", "Let no job of a queue start."),
+    "resume": ("onejob.cli.limits:resume", "Let the jobs of a paused queue start again."),
+    "revoke": ("onejob.cli.amend:revoke", "Stop jobs that have not ended."),
     "retry": ("onejob.cli.amend:retry", "Run failed jobs again."),
     "delete": ("onejob.cli.amend:delete", "Remove jobs from the record."),
     "dead": ("onejob.cli.dead:dead", "List dead letters, retry or delete them."),
@@ -48,6 +57,11 @@ class Program(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         return getattr(import_module(module), name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take a command line that is text."""
+        _refuse_other_encodings(args)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -80,6 +94,7 @@ class Program(click.Group):
         """Run a command line and end the process with its exit code."""
         if not standalone_mode:
             return super().main(*args, standalone_mode=False, **extra)
+        _mend_streams()
         sys.exit(_exit_code(lambda: super(Program, self).main(*args, standalone_mode=False, **extra)))
 
 
@@ -96,6 +111,12 @@ def _exit_code(run: Callable[[], Any]) -> int:
     except BrokenPipeError:
         _let_go_of_stdout()
         return PIPE_CLOSED
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        _let_go_of_stdout()
+        click.echo(f"Error: The output cannot be written: {error.strerror}.", err=True)
+        return 1
     except Exception as error:
         return _known(error)
     return code if isinstance(code, int) else 0
@@ -109,6 +130,26 @@ def _known(error: Exception) -> int:
         raise error
     click.echo(f"Error: {error}", err=True)
     return 2 if isinstance(error, (ArgumentsInvalid, InvalidOption, PayloadTooLarge, UnknownTask)) else 1
+
+
+def _mend_streams() -> None:
+    """A stream that was closed at the start goes nowhere; what a stream's encoding lacks is escaped."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _refuse_other_encodings(arguments: Sequence[str]) -> None:
+    """Python lets bytes that are not text pass as lone surrogates, which no store and no output takes."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{argument!r} is not UTF-8 text: give it in that encoding.") from None
 
 
 def _let_go_of_stdout() -> None:

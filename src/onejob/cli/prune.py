@@ -51,12 +51,17 @@ def prune(source: Source, yes: bool, as_json: bool, **spans: str | None) -> None
             )
         elif removed != Pruned():
             emit(
-                f"removed {removed.jobs} jobs, {removed.keys} forgotten keys, {removed.workers} dead workers"
+                f"removed {_some(removed.jobs, 'job')}, {_some(removed.keys, 'forgotten key')}, "
+                f"{_some(removed.workers, 'dead worker')}"
             )
         if removed == Pruned():
             raise NothingMatched("Nothing has been kept long enough to go.")
 
     source.run(act)
+
+
+def _some(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 async def _outlived(app: App, retention: Retention) -> tuple[int, list[Job]]:

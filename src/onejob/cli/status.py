@@ -1,4 +1,4 @@
-"""`onejob status`: how many jobs there are, by queue and state, how long they wait, and who runs them."""
+"""`onejob status`: jobs by queue and state, how long they wait, the queues' limits, and who runs the jobs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import click
 
 from onejob.app import App
 from onejob.cli.output import emit, emit_json, emit_table, example, json_option, on_terminal, printable, say
+from onejob.cli.rates import rate_text
 from onejob.cli.source import Source, store_options
-from onejob.cli.view import WORKER_COLUMNS, worker_data, worker_row
+from onejob.cli.view import WORKER_COLUMNS, limits_data, limits_text, worker_data, worker_row
 from onejob.core.job import State
+from onejob.core.lane import QueueLimits
 from onejob.explain import span
 from onejob.store import WorkerView
 
@@ -25,6 +27,7 @@ class Snapshot:
     now: int
     counts: Mapping[str, Mapping[State, int]]
     waiting_since: Mapping[str, int]
+    limits: Mapping[str, QueueLimits]
     workers: Sequence[WorkerView]
 
     def data(self) -> dict[str, Any]:
@@ -35,11 +38,17 @@ class Snapshot:
                 queue: {
                     "counts": {state: states.get(state, 0) for state in State},
                     "longest_wait": self.longest_wait(queue),
+                    "limits": limits_data(self.limits.get(queue, QueueLimits())),
                 }
-                for queue, states in sorted(self.counts.items())
+                for queue, states in self.queues()
             },
             "workers": [worker_data(worker) for worker in self.workers],
         }
+
+    def queues(self) -> list[tuple[str, Mapping[State, int]]]:
+        """The jobs by state of each queue that has jobs, or limits; by name."""
+        names = sorted(self.counts.keys() | self.limits.keys())
+        return [(name, self.counts.get(name, {})) for name in names]
 
     def longest_wait(self, queue: str) -> float | None:
         """Seconds that the longest waiting job of a queue has been due."""
@@ -49,8 +58,8 @@ class Snapshot:
     def queue_rows(self) -> list[tuple[object, ...]]:
         """A line per queue, for people."""
         return [
-            (queue, *(states.get(state, "") for state in State), self._wait(queue))
-            for queue, states in sorted(self.counts.items())
+            (queue, *(states.get(state, "") for state in State), self._wait(queue), self._limits(queue))
+            for queue, states in self.queues()
         ]
 
     def worker_rows(self) -> list[tuple[object, ...]]:
@@ -61,8 +70,11 @@ class Snapshot:
         since = self.waiting_since.get(queue)
         return "" if since is None else span(max(0, self.now - since))
 
+    def _limits(self, queue: str) -> str:
+        return limits_text(self.limits.get(queue, QueueLimits()))
 
-QUEUE_COLUMNS = ("queue", *(str(state) for state in State), "longest wait")
+
+QUEUE_COLUMNS = ("queue", *(str(state) for state in State), "longest wait", "limits")
 
 
 async def take(app: App) -> Snapshot:
@@ -73,6 +85,7 @@ async def take(app: App) -> Snapshot:
         now=await store.time(),
         counts=await store.counts(),
         waiting_since=await store.waiting_since(),
+        limits=await store.limits(),
         workers=await store.workers(),
     )
 
@@ -87,12 +100,16 @@ def show(snapshot: Snapshot) -> None:
         else:
             say("No worker is on record.")
         return
-    for queue, states in sorted(snapshot.counts.items()):
+    for queue, states in snapshot.queues():
         for state, count in states.items():
             emit(f"jobs\t{queue}\t{state}\t{count}")
         wait = snapshot.longest_wait(queue)
         if wait is not None:
             emit(f"longest_wait\t{queue}\t{wait:.3f}")
+        if queue in snapshot.limits:
+            limits = snapshot.limits[queue]
+            cells = (queue, limits.concurrency, rate_text(limits.rate), "paused" if limits.paused else "")
+            emit("limits\t" + "\t".join(printable(cell) for cell in cells))
     for worker in snapshot.workers:
         cells = worker_row(worker, snapshot.now, for_people=False)
         emit("worker\t" + "\t".join(printable(cell) for cell in cells))

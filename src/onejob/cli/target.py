@@ -13,6 +13,9 @@ import click
 
 from onejob.app import App
 
+_IMPORTING = (__file__, importlib.__file__, "<frozen importlib")
+"""Whose frames lead to a module that is imported here."""
+
 
 def load_app(target: str) -> App:
     """Import the module and return its app; whatever is wrong is said in one message, with near matches."""
@@ -57,6 +60,8 @@ def _load_module(place: str) -> ModuleType:
         folder, name = str(path.parent), path.stem
     else:
         folder, name = str(Path.cwd()), place
+        if not name or name.startswith("."):
+            raise click.UsageError(f"{place!r} names no module: give MODULE:APP or FILE.py:APP.")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -66,10 +71,18 @@ def _load_module(place: str) -> ModuleType:
             raise click.UsageError(
                 f"There is no module {name!r} here or among the installed ones.{_near_module(name)}"
             ) from None
-        traceback.print_exc()
+        _print_error(error)
         raise click.UsageError(
             f"The module {name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+
+
+def _print_error(error: Exception) -> None:
+    """Print a traceback that begins in the user's module, not with how it came to be imported."""
+    where = error.__traceback__
+    while where is not None and where.tb_frame.f_code.co_filename.startswith(_IMPORTING):
+        where = where.tb_next
+    traceback.print_exception(type(error), error, where)
 
 
 def _near_file(path: Path) -> str:

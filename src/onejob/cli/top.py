@@ -12,22 +12,20 @@ import click
 
 from onejob.app import App
 from onejob.cli import status
-from onejob.cli.output import emit_json, example, json_option, on_terminal, table
+from onejob.cli.output import Seconds, emit_json, example, json_option, on_terminal, table
 from onejob.cli.source import Source, store_options
 from onejob.cli.view import WORKER_COLUMNS
 from onejob.core.filter import JobFilter
 from onejob.core.job import ENDED, Job, State
 from onejob.explain import span
 
-RUNNING_COLUMNS = ("id", "task", "queue", "key", "attempt", "for", "worker")
+RUNNING_COLUMNS = ("id", "task", "queue", "key", "lane", "attempt", "for", "worker")
 MOST_RUNNING = 15
 
 
 @click.command(epilog=example("onejob top --url sqlite:///jobs.db"))
 @store_options
-@click.option(
-    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks."
-)
+@click.option("--every", default=1.0, show_default=True, type=Seconds(0.1, 60), help="Seconds between looks.")
 @json_option
 def top(source: Source, every: float, as_json: bool) -> None:
     """Watch queues, workers and running jobs.
@@ -77,7 +75,7 @@ def picture(now: status.Snapshot, before: status.Snapshot | None, running: list[
     parts.append(table(WORKER_COLUMNS, now.worker_rows(), "workers") if now.workers else Text("no workers"))
     if running:
         rows = [
-            (job.id, job.task, job.queue, job.key, job.attempt, _since(job, now.now), job.worker)
+            (job.id, job.task, job.queue, job.key, job.lane, job.attempt, _since(job, now.now), job.worker)
             for job in running
         ]
         parts.append(table(RUNNING_COLUMNS, rows, "running"))

@@ -1,4 +1,4 @@
-"""Jobs, keys and workers as people and programs read them: instants as ISO 8601 in UTC, payloads as plain JSON."""
+"""Jobs, keys, lanes, limits and workers as people and programs read them: instants as ISO 8601 in UTC, payloads as plain JSON."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.cli.rates import rate_text
 from onejob.core.contents import calls_in, value_in
 from onejob.core.job import Job, State
+from onejob.core.lane import LanePlan, QueueLimits, Rate
 from onejob.explain import span
-from onejob.store import Key, WorkerView
+from onejob.store import Key, LaneView, WorkerView
 
-JOB_COLUMNS: Final = ("id", "state", "queue", "task", "key", "try", "age", "error")
+JOB_COLUMNS: Final = ("id", "state", "queue", "task", "key", "lane", "try", "age", "error")
 KEY_COLUMNS: Final = ("key", "queue", "task", "holder", "state", "taken", "absorbed", "differing", "ended")
+LANE_COLUMNS: Final = ("lane", "queue", "slots", "ready", "rate", "opens", "on retry", "head")
+LIMITS_COLUMNS: Final = ("queue", "concurrency", "running", "rate", "paused")
 WORKER_COLUMNS: Final = ("worker", "host", "pid", "queues", "running", "concurrency", "seen", "alive")
 
 
@@ -42,6 +46,7 @@ def job_data(job: Job) -> dict[str, Any]:
         "queue": job.queue,
         "state": job.state,
         "key": job.key,
+        "lane": job.lane,
         "args": calls[0] if calls and len(calls) == 1 else calls,
         "payload_bytes": len(job.payload),
         "items": job.items,
@@ -95,7 +100,7 @@ def job_row(job: Job, now: int, *, for_people: bool) -> tuple[object, ...]:
     """A job as a line of a list."""
     accepted = span(now - job.accepted) if for_people else instant(job.accepted)
     error = (job.error or "").split("\n", 1)[0]
-    return job.id, str(job.state), job.queue, job.task, job.key, job.attempt, accepted, error
+    return job.id, str(job.state), job.queue, job.task, job.key, job.lane, job.attempt, accepted, error
 
 
 def key_data(key: Key, now: int) -> dict[str, Any]:
@@ -125,6 +130,65 @@ def key_row(key: Key, now: int, *, for_people: bool) -> tuple[object, ...]:
     return key.text, key.queue, key.task, key.holder.id, state, taken, key.absorbed, key.differing, stopped
 
 
+def lane_data(lane: LaneView) -> dict[str, Any]:
+    """A lane as plain data."""
+    return {
+        "lane": lane.plan.key,
+        "queue": lane.queue,
+        **plan_data(lane.plan),
+        "taken": lane.taken,
+        "holders": lane.holders,
+        "ready": lane.ready,
+        "head": lane.head,
+        "opens": instant(lane.opens_at),
+    }
+
+
+def plan_data(plan: LanePlan) -> dict[str, Any]:
+    """The limits of a lane as plain data."""
+    return {
+        "concurrency": plan.concurrency,
+        "rate": rate_data(plan.rate),
+        "on_retry": "hold" if plan.hold else "release",
+    }
+
+
+def lane_row(lane: LaneView, now: int, *, for_people: bool) -> tuple[object, ...]:
+    """A lane as a line of a list; for people, what is as usual is left out."""
+    plan = lane.plan
+    slots = f"{lane.taken}/{plan.concurrency}"
+    on_retry = "hold" if plan.hold else "" if for_people else "release"
+    opens = _opening(lane.opens_at, now) if for_people else instant(lane.opens_at)
+    return plan.key, lane.queue, slots, lane.ready, rate_text(plan.rate), opens, on_retry, lane.head
+
+
+def limits_data(limits: QueueLimits) -> dict[str, Any]:
+    """A queue's limits as plain data."""
+    return {
+        "concurrency": limits.concurrency,
+        "rate": rate_data(limits.rate),
+        "paused": limits.paused,
+    }
+
+
+def limits_text(limits: QueueLimits) -> str:
+    """A queue's limits in a few words; nothing if there are none."""
+    paused = "paused" if limits.paused else ""
+    concurrency = "" if limits.concurrency is None else f"{limits.concurrency} at a time"
+    return ", ".join(part for part in (paused, concurrency, rate_text(limits.rate)) if part)
+
+
+def limits_row(queue: str, limits: QueueLimits, running: int) -> tuple[object, ...]:
+    """A queue's limits as a line of a list."""
+    paused = "paused" if limits.paused else ""
+    return queue, limits.concurrency, running, rate_text(limits.rate), paused
+
+
+def rate_data(rate: Rate | None) -> dict[str, Any] | None:
+    """A rate as plain data, in seconds."""
+    return None if rate is None else {"max": rate.max, "per": rate.per}
+
+
 def worker_data(worker: WorkerView) -> dict[str, Any]:
     """A worker as plain data."""
     data = msgspec.structs.asdict(worker)
@@ -137,6 +201,12 @@ def worker_row(worker: WorkerView, now: int, *, for_people: bool) -> tuple[objec
     queues = ",".join(worker.queues)
     alive = "alive" if worker.alive else "dead"
     return worker.id, worker.host, worker.pid, queues, worker.running, worker.concurrency, seen, alive
+
+
+def _opening(at: int | None, now: int) -> str:
+    if at is None:
+        return ""
+    return "now" if at <= now else f"in {span(at - now)}"
 
 
 def _json(value: object, for_people: bool) -> str:

@@ -48,7 +48,8 @@ def why(source: Source, subject: str, queue: str | None, task: str | None, as_js
 
 async def find_keys(app: App, text: str, queue: str | None, task: str | None) -> list[Key]:
     """The keys on record that read so."""
-    found = await app.store.keys(queue, MOST, text=text)
+    # On record, a key is as receipts show it: escaped.
+    found = await app.store.keys(queue, MOST, text=printable(text))
     return [key for key in found if task is None or key.task == task or key.task.endswith(f".{task}")]
 
 

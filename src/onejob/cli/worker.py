@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from onejob.cli.rates import rate_option
 from onejob.core.errors import OnejobError
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ BEAT = 1.0
 @click.command(
     epilog="\b\nExample:\n  onejob worker jobs:app --queues mail,default --concurrency 50 --processes 4"
 )
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="MODULE:APP", envvar="ONEJOB_APP")
 @click.option("-q", "--queues", help="Queues to serve, in this order: a,b. [default: those of all tasks]")
 @click.option("-c", "--concurrency", default=10, show_default=True, help="Jobs at a time, per process.")
+@rate_option("Start at most so many jobs, per process: 10/60s, 500/min, 5/1h.")
 @click.option(
     "--children", type=int, help="Processes for tasks of process=True, per process. [default: one per core]"
 )

@@ -14,9 +14,12 @@ from onejob.core.options import MAX_PAYLOAD
 SMALLEST: Final = 256
 """Fewer bytes than this are not worth the work."""
 LEVEL: Final = 6
+MOST_PACKED: Final = MAX_PAYLOAD // SMALLEST
+"""Lines that can be worth the work in one payload. To unpack a line takes time, however little is in it."""
 
 _GZIP: Final = zlib.MAX_WBITS | 16
 _MAGIC: Final = b"\x1f\x8b"
+_NEXT_PACKED: Final = b"\n" + _MAGIC
 _STEP: Final = 16 * 1024
 _TOO_BIG: Final = f"the compressed data holds more than the {MAX_PAYLOAD} bytes that a payload may have"
 
@@ -41,23 +44,26 @@ def unpacked(data: bytes, limit: int = MAX_PAYLOAD) -> bytes:
     """
     if _MAGIC not in data:  # JSON holds no raw control characters but the newline between its lines
         return data
-    lines: list[bytes] = []
-    size, at = -1, 0
+    pieces: list[bytes] = []
+    size, at, packed = -1, 0, 0
     while at <= len(data):
         if data.startswith(_MAGIC, at):
-            line, at = _unpack(data, at, max(limit - size - 1, 0))
+            packed += 1
+            if packed > MOST_PACKED:
+                raise NotUnpackable(f"more than {MOST_PACKED} lines of it are compressed")
+            piece, at = _unpack(data, at, max(limit - size - 1, 0))
             if at < len(data) and data[at] != 0x0A:
                 raise NotUnpackable(f"{len(data) - at} bytes stand behind the end of the compressed data")
         else:
-            end = data.find(b"\n", at)
+            end = data.find(_NEXT_PACKED, at)
             end = len(data) if end < 0 else end
-            line, at = data[at:end], end
-        lines.append(line)
-        size += len(line) + 1
+            piece, at = data[at:end], end
+        pieces.append(piece)
+        size += len(piece) + 1
         if size > limit:
             raise NotUnpackable(_TOO_BIG)
         at += 1
-    return b"\n".join(lines)
+    return b"\n".join(pieces)
 
 
 def _unpack(data: bytes, at: int, limit: int) -> tuple[bytes, int]:

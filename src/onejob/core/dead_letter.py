@@ -5,8 +5,6 @@ The copy is made by the settlement that ends the original, and goes when either 
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
 from onejob.core.options import decode_options, encode_options
@@ -17,6 +15,8 @@ def copy_id(original: bytes) -> bytes:
 
     A UUID of version 8 that keeps the original's first 48 bits, its time of making.
     """
+    import hashlib  # late: slow to load, and defining tasks needs no digest
+
     drawn = hashlib.sha256(b"onejob dead letter\0" + original).digest()
     made = bytearray(original[:6] + drawn[:10])
     made[6] = 0x80 | made[6] & 0x0F

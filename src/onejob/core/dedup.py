@@ -8,10 +8,9 @@ is: find the holder's standing and age, look up the verdict (`Rules.verdict`), a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -171,8 +170,7 @@ _ALLOWED: dict[Column, frozenset[Verdict]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One row of the verdict table, as the presets state it; `outside` is for a live holder past the window."""
 
     name: str
@@ -181,6 +179,9 @@ class Row:
     completed: Verdict
     failed: Verdict
     outside: Verdict = Verdict.RUN
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
 
 
 _V = Verdict
@@ -210,8 +211,7 @@ class Shared(TypedDict, total=False):
     failed: EndedVerdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unique:
+class Unique(msgspec.Struct, frozen=True, kw_only=True):
     """A policy: which jobs are the same, and what a newcomer gets while another holds its key.
 
     Use a preset (`Unique.once()`, `Unique.latest(within=5)` …); a bare `Unique(…)` means *in flight*.
@@ -238,7 +238,7 @@ class Unique:
     max_wait: Seconds | None = None
     into: str | None = None
     max_items: int = 100
-    row: Row = field(default=IN_FLIGHT, repr=False)
+    row: Row = IN_FLIGHT
 
     @classmethod
     def in_flight(cls, within: Window = None, **shared: Unpack[Shared]) -> Unique:
@@ -289,7 +289,7 @@ class Unique:
         if self.by is not None and self.key is not UNSET:
             raise InvalidOption("Unique(by=…) and Unique(key=…) exclude each other: give one of them.")
         if self.by is not None and not callable(self.by):
-            object.__setattr__(self, "by", _argument_names(self.by))
+            msgspec.structs.force_setattr(self, "by", _argument_names(self.by))
         if isinstance(self.key, str):
             check_key(self.key)
         elif self.key is not None and self.key is not UNSET:
@@ -299,6 +299,16 @@ class Unique:
         if self.mismatch not in ("tell", "raise"):
             raise InvalidOption(f'Unique(mismatch=…) must be "tell" or "raise", not {shown(self.mismatch)}.')
         compile_rules(self, app_window=1)
+
+    def __repr__(self) -> str:
+        told: dict[str, object] = {}
+        for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+            value: object = _as_written(self.by) if name == "by" else getattr(self, name)
+            if name != "row" and value is not default and value != default:
+                told["every" if name == "within" and self.row.name == THROTTLE.name else name] = value
+        if self.row == TRAILING:
+            told["trailing"] = True
+        return f"Unique.{self.row.name}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
     @property
     def delays(self) -> bool:
@@ -312,9 +322,9 @@ def compile_rules(policy: Unique, app_window: int | None) -> Rules | None:
     `app_window` (ms) is what `APP_WINDOW` stands for; None means that the app configures none.
     """
     inside: dict[Column, Verdict] = {column: _checked(policy, column) for column in _COLUMNS}
-    window = _window(policy.within, app_window)
-    wait = millis("wait", policy.wait, minimum=0)
-    max_wait = None if policy.max_wait is None else millis("max_wait", policy.max_wait, minimum=max(wait, 1))
+    window = _window(policy, app_window)
+    wait = _span("wait", policy.wait, minimum=0)
+    max_wait = None if policy.max_wait is None else _span("max_wait", policy.max_wait, minimum=max(wait, 1))
     used = set(inside.values())
     _check_sense(policy, used, window=window, wait=wait)
     max_items = whole_number("max_items", policy.max_items, 1, 10_000)
@@ -379,7 +389,16 @@ def _argument_names(by: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names)) if isinstance(by, (set, frozenset)) else names
 
 
-def _window(within: Window, app_window: int | None) -> int | None:
+def _as_written(by: By) -> object:
+    """One name without the tuple around it."""
+    if not isinstance(by, tuple):
+        return by
+    names = cast("tuple[str, ...]", by)
+    return names[0] if len(names) == 1 else names
+
+
+def _window(policy: Unique, app_window: int | None) -> int | None:
+    within = policy.within
     if within is None:
         return None
     if isinstance(within, AppWindow):
@@ -388,7 +407,27 @@ def _window(within: Window, app_window: int | None) -> int | None:
                 "within=onejob.APP_WINDOW needs a window: give App(window=…) or set $ONEJOB_WINDOW."
             )
         return app_window
-    return millis("within", within)
+    return _span("every" if policy.row.name == THROTTLE.name else "within", within)
+
+
+def _span(name: str, value: object, *, minimum: int | None = None) -> int:
+    if isinstance(value, str):
+        raise InvalidOption(
+            f"{name} must be seconds (a number) or a timedelta, not {shown(value)}: {_meant(value)}"
+        )
+    return millis(name, value, minimum=minimum)
+
+
+def _meant(text: str) -> str:
+    """What a text in the place of a length of time was probably for."""
+    from onejob.core.filter import span  # for mistakes only
+
+    try:
+        return f"write {span('', text) / 1000:g}."
+    except InvalidOption:
+        return (
+            f"what makes the key is said with by={shown(text)}." if text.isidentifier() else "write a number."
+        )
 
 
 def _checked(policy: Unique, column: Column) -> Verdict:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,10 +22,11 @@ SHORTEST_ID: Final = 6
 
 _STATES: Final = frozenset(State)
 _GROUPS: Final = {"queued": QUEUED, "live": LIVE, "ended": ENDED}
-_PATTERN: Final = re.compile(r"[A-Za-z0-9_.:*-]{1,100}")
-_ID: Final = re.compile(r"[0-9a-f-]{6,36}", re.IGNORECASE)
-_STEP: Final = re.compile(r"(?:^|\.)([^.\[\]]+)|\[([0-9]{1,9})\]")
-_SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w|)")
+# As text: `re` compiles them when they are needed, which is not at import.
+_PATTERN: Final = r"[A-Za-z0-9_.:*-]{1,100}"
+_ID: Final = r"[0-9A-Fa-f-]{6,36}"
+_STEP: Final = r"(?:^|\.)([^.\[\]]+)|\[([0-9]{1,9})\]"
+_SPAN: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w|)"
 _UNITS: Final = {
     "ms": 1,
     "": 1_000,
@@ -58,10 +58,14 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     states: frozenset[State] | None = None
     queues: frozenset[str] | None = None
     """Names, in which `*` stands for any characters."""
+    origins: frozenset[str] | None = None
+    """Dead letters only: names of the queues in which their originals failed, `*` as above."""
     tasks: frozenset[str] | None = None
     """Names, in which `*` stands for any characters."""
     keys: frozenset[str] | None = None
     """Keys as people read them."""
+    lanes: frozenset[str] | None = None
+    """Keys of lanes."""
     ids: frozenset[str] | None = None
     """Ids or their beginnings, six characters at least."""
     errors: frozenset[str] | None = None
@@ -75,9 +79,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Ended at least so many milliseconds ago."""
 
     def __post_init__(self) -> None:
-        for kind, names in (("Queue", self.queues), ("Task", self.tasks)):
+        for kind, names in (("Queue", self.queues), ("Queue", self.origins), ("Task", self.tasks)):
             for name in names or ():
-                if not _PATTERN.fullmatch(name):
+                if not re.fullmatch(_PATTERN, name):
                     raise InvalidOption(
                         f"{kind} {shown(name)} cannot match: names have 1 to 100 of A-Z a-z 0-9 _ . : - "
                         "and here also * for anything."
@@ -123,7 +127,7 @@ def as_filter(given: object) -> JobFilter:
 
 def span(what: str, text: str) -> int:
     """Read a length of time, `90s`, `1h30m`, `7d`; a bare number is seconds. Returns milliseconds."""
-    parts = list(_SPAN.finditer(text))
+    parts = list(re.finditer(_SPAN, text))
     if not parts or "".join(part[0] for part in parts) != text or (len(parts) > 1 and not parts[-1][2]):
         raise InvalidOption(
             f"{what} takes a length of time such as 90s, 10m, 1h30m or 7d, not {shown(text)}."
@@ -136,14 +140,14 @@ def span(what: str, text: str) -> int:
 
 def looks_like_id(text: str) -> bool:
     """True for an id, and for the beginning of one that is long enough."""
-    return _ID.fullmatch(text) is not None and len(text.replace("-", "")) >= SHORTEST_ID
+    return re.fullmatch(_ID, text) is not None and len(text.replace("-", "")) >= SHORTEST_ID
 
 
 @lru_cache(maxsize=256)
 def steps(path: str) -> tuple[str | int, ...]:
     """A path below `args` as names and places: `user.tags[3]` is user, tags, 3."""
-    found = list(_STEP.finditer(path))
-    if not found or "".join(step[0] for step in found) != path:
+    found = list(re.finditer(_STEP, path))
+    if not found or "".join(step[0] for step in found) != path or path.startswith("."):
         raise InvalidOption(f"args.{path} is no path to an argument: write it like args.user.tags[3].")
     return tuple(int(step[2]) if step[2] else step[1] for step in found)
 
@@ -199,6 +203,8 @@ def _refuse_twice(name: str, seen: dict[str, Any], field: str) -> None:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # for mistakes only
+
     listed = [str(one) for one in known]
     near = get_close_matches(name, listed, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(listed)}."
@@ -222,7 +228,8 @@ def _words(_: str, values: list[str]) -> frozenset[str]:
 
 def _tasks(_: str, values: list[str]) -> frozenset[str]:
     """Tasks are named after their module: people leave it out."""
-    return frozenset(values) | {f"*.{value}" for value in values if "*" not in value}
+    endings = (f"*.{value}" for value in values if "*" not in value)
+    return frozenset(values) | {ending for ending in endings if re.fullmatch(_PATTERN, ending)}
 
 
 def _one_span(name: str, values: list[str]) -> int:
@@ -234,8 +241,10 @@ def _one_span(name: str, values: list[str]) -> int:
 _READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], Any]]]] = {
     "state": ("states", _states),
     "queue": ("queues", _words),
+    "origin": ("origins", _words),
     "task": ("tasks", _tasks),
     "key": ("keys", _words),
+    "lane": ("lanes", _words),
     "id": ("ids", _words),
     "error": ("errors", _words),
     "older": ("older", _one_span),

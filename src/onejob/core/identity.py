@@ -10,16 +10,18 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
-import hashlib
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from onejob.core.errors import InvalidOption, shown
+from onejob.core.payload import dataclass_fields, is_dataclass
+
+if TYPE_CHECKING:
+    from _hashlib import HASH
 
 VERSION = b"\x01"
 MAX_TEXT = 200
@@ -31,16 +33,17 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 class Realm:
     """The part of an identity that all jobs of a task share: scope, queue and task."""
 
-    __slots__ = ("_prefix",)
+    __slots__ = ("_hashed", "_prefix")
 
     def __init__(self, queue: str, task: str | None) -> None:
         """`task=None` is `scope="queue"`: the key is shared by all tasks of the queue."""
         scope = b"q" if task is None else b"t"
-        self._prefix = hashlib.sha256(VERSION + scope + _text(queue) + _text(task or ""))
+        self._prefix = VERSION + scope + _text(queue) + _text(task or "")
+        self._hashed: HASH | None = None
 
     def digest(self, parts: Iterable[object]) -> bytes:
         """The 16 bytes that name a key made of these parts. A missing part (None or "") is a value of its own."""
-        state = self._prefix.copy()
+        state = self._start()
         try:
             state.update(b"".join([encode_part(part) for part in parts]))
         except (ValueError, RecursionError) as error:
@@ -49,12 +52,19 @@ class Realm:
 
     def call_digest(self, arguments: Mapping[str, object]) -> bytes:
         """The 16 bytes that name a key made of the whole call."""
-        state = self._prefix.copy()
+        state = self._start()
         try:
             state.update(b"c" + _encode(arguments))
         except (ValueError, RecursionError) as error:
             raise _unfit(error) from None
         return state.digest()[:16]
+
+    def _start(self) -> HASH:
+        if self._hashed is None:
+            import hashlib  # late: slow to load, and defining tasks needs no digest
+
+            self._hashed = hashlib.sha256(self._prefix)
+        return self._hashed.copy()
 
 
 def encode_part(part: object) -> bytes:
@@ -74,6 +84,8 @@ def call_text(arguments: Mapping[str, object]) -> str:
 
 def fingerprint(payload: bytes) -> bytes:
     """Eight bytes by which a duplicate's arguments are compared with the holder's."""
+    import hashlib  # see `Realm`
+
     return hashlib.blake2b(payload, digest_size=8).digest()
 
 
@@ -171,8 +183,8 @@ def _unfit(error: Exception) -> InvalidOption:
 def _as_mapping(value: Any) -> dict[str, Any]:
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in fields(value)}
+    if is_dataclass(value):
+        return {name: getattr(value, name) for name in dataclass_fields(value)}
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return cast("dict[str, Any]", dump())

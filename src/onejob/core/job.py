@@ -13,6 +13,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from onejob.core.dedup import Plan
+    from onejob.core.lane import LanePlan
 
 JobId = NewType("JobId", str)
 ChainId = NewType("ChainId", str)
@@ -67,6 +68,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     max_crashes: int = 3
     options: bytes | None = None
     caller: ChainId | None = None
+    lane: LanePlan | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -94,6 +96,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     chain: ChainId
     chain_index: int
     key: str | None
+    lane: str | None = None
 
     @property
     def id(self) -> JobId:
@@ -137,3 +140,5 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     origin: JobId | None = None
     """Of a dead letter: the job that failed, and its queue."""
     origin_queue: str | None = None
+    lane: str | None = None
+    """The key of its lane."""

@@ -13,6 +13,7 @@ import msgspec
 
 from onejob.core.dedup import Plan, Rules, Verdict, standing
 from onejob.core.job import ChainId, JobId, NewJob, State
+from onejob.core.lane import LanePlan
 from onejob.core.options import MAX_PAYLOAD
 
 
@@ -69,6 +70,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[Call, ...] = ()
     gone: bool = False
     """The job has been pruned or deleted; only the key remembers it."""
+    lane: str | None = None
 
     def overdue(self, now: int) -> bool:
         """True if its time to start has passed: it counts as revoked, ended already or not."""
@@ -99,6 +101,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """How long ago the holder's window had started (ms)."""
     payload_differs: bool = False
     options_differ: bool = False
+    former_lane: LanePlan | None = None
+    """The limits that its lane had until now, if this newcomer changed them."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -130,11 +134,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     expire_holder: bool = False
 
 
-def initial_state(due: int, follows: ChainId | None, now: int) -> State:
-    """Where a job stands before a start: behind another, before its time, or ready."""
+def initial_state(due: int, follows: ChainId | None, now: int, *, laned: bool = False) -> State:
+    """Where a job stands before a start: behind another, before its time, or ready; its lane decides more."""
     if follows is not None:
         return State.BLOCKED
-    return State.DELAYED if due > now else State.WAITING
+    if due > now:
+        return State.DELAYED
+    return State.PARKED if laned else State.WAITING
 
 
 def judge(job: NewJob, found: Holder | None, now: int) -> Decision:
@@ -263,8 +269,12 @@ def _answer(job: NewJob, holder: Holder, verdict: Verdict, outcome: Outcome, now
         holder.state,
         now - holder.since,
         payload_differs=differs and verdict is not Verdict.COLLECT,
-        options_differ=not holder.gone and (job.priority, job.options) != (holder.priority, holder.options),
+        options_differ=not holder.gone and _options(job) != (holder.priority, holder.options, holder.lane),
     )
+
+
+def _options(job: NewJob) -> tuple[int, bytes | None, str | None]:
+    return job.priority, job.options, None if job.lane is None else job.lane.key
 
 
 def _is_full(job: NewJob, items: int) -> bool:

@@ -18,6 +18,7 @@ class Move(StrEnum):
     """Every way in which a job changes its state."""
 
     PROMOTE = "promote"
+    PARK = "park"
     RELEASE = "release"
     POSTPONE = "postpone"
     START = "start"
@@ -49,12 +50,14 @@ class Rule(msgspec.Struct, frozen=True):
     """Legal only while the lease's worker has stopped beating, so that a late heartbeat wins over a rescue."""
 
 
-_SOON = frozenset({State.WAITING, State.DELAYED})
+_READY = frozenset({State.WAITING, State.PARKED})
+_SOON = _READY | {State.DELAYED}
 _RUNNING = frozenset({State.RUNNING})
 _AGAIN = _SOON | {State.REVOKED}
 
 MOVES: dict[Move, Rule] = {
-    Move.PROMOTE: Rule(frozenset({State.DELAYED}), frozenset({State.WAITING})),
+    Move.PROMOTE: Rule(frozenset({State.DELAYED, State.PARKED}), _READY),
+    Move.PARK: Rule(frozenset({State.WAITING}), frozenset({State.PARKED})),
     Move.RELEASE: Rule(frozenset({State.BLOCKED}), _SOON),
     Move.POSTPONE: Rule(_SOON, _SOON),
     Move.START: Rule(frozenset({State.WAITING}), _RUNNING, attempt=1),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from functools import cache
 from typing import TypeAlias
 
 import msgspec
@@ -73,7 +74,12 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(JobOptions)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[JobOptions]:
+    """Made on first use: to read the hints takes its time, and who only defines tasks decodes nothing."""
+    return msgspec.json.Decoder(JobOptions)
 
 
 def encode_options(options: JobOptions) -> bytes | None:
@@ -84,4 +90,4 @@ def encode_options(options: JobOptions) -> bytes | None:
 
 def decode_options(data: bytes | None) -> JobOptions:
     """Read what `encode_options` wrote; raises `msgspec.ValidationError` on anything else."""
-    return JobOptions() if data is None else _decoder.decode(data)
+    return JobOptions() if data is None else _decoder().decode(data)

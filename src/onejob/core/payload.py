@@ -12,7 +12,6 @@ import enum
 import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 import msgspec
@@ -102,8 +101,8 @@ def parts(value: object) -> Iterator[tuple[str, object]]:
         for name in value.__struct_fields__:
             yield f".{name}", getattr(value, name)
     elif is_dataclass(value):
-        for item in fields(value):
-            yield f".{item.name}", getattr(value, item.name)
+        for name in dataclass_fields(value):
+            yield f".{name}", getattr(value, name)
 
 
 def difference(sent: object, back: object, path: str = "") -> tuple[str, object, object] | None:
@@ -161,6 +160,18 @@ def is_model(kind: object) -> bool:
     )
 
 
+def is_dataclass(value: object) -> bool:
+    """True for an instance of a dataclass, told by its interface: `dataclasses` is slow to load."""
+    return hasattr(type(value), "__dataclass_fields__")
+
+
+def dataclass_fields(value: Any) -> list[str]:
+    """The names of a dataclass's fields."""
+    from dataclasses import fields  # whose value this is has loaded it
+
+    return [field.name for field in fields(value)]
+
+
 def _survey_each(container: object, items: Iterable[object], depth: int) -> int:
     found = PLAIN
     for item in items:
@@ -183,7 +194,7 @@ def _survey_rich(value: object, depth: int) -> int:
         for key in cast("dict[object, object]", value):
             if isinstance(key, bool) or not isinstance(key, _KEYS):
                 raise Unfit(f"has the key {shown(key)}, and keys must be strings", cast("object", value))
-    elif not isinstance(value, (list, tuple, set, frozenset, msgspec.Struct)) and not _is_dataclass(value):
+    elif not isinstance(value, (list, tuple, set, frozenset, msgspec.Struct)) and not is_dataclass(value):
         raise Unfit(f"is of type {kind.__qualname__}, which cannot be stored", value)
     found = UNORDERED if isinstance(value, (set, frozenset)) else PLAIN
     container = cast("object", value)
@@ -196,11 +207,7 @@ def _same_shape(sent: object, back: object) -> bool:
     if issubclass(kind, (list, tuple)) and isinstance(back, (list, tuple)):
         alike = kind is type(cast("object", back)) or kind is tuple or issubclass(kind, list)
         return alike and len(cast("list[object]", sent)) == len(cast("list[object]", back))
-    return kind is type(back) and (isinstance(sent, msgspec.Struct) or _is_dataclass(sent))
-
-
-def _is_dataclass(value: object) -> bool:
-    return is_dataclass(value) and not isinstance(value, type)
+    return kind is type(back) and (isinstance(sent, msgspec.Struct) or is_dataclass(sent))
 
 
 def _step(key: object) -> str:

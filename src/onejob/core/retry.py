@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 import msgspec
@@ -58,8 +57,7 @@ class Fixed(msgspec.Struct, frozen=True, tag="fixed", omit_defaults=True):
 Backoff: TypeAlias = Exponential | Fixed | str
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """Try up to `attempts` times in all, waiting by `backoff`; errors of a type in `never` fail at once.
 
     `backoff` is `Exponential(…)`, `Fixed(…)`, a number (the same wait each time) or the name of a strategy
@@ -67,7 +65,7 @@ class Retry:
     """
 
     attempts: int = 5
-    backoff: Backoff | float | dt.timedelta = field(default_factory=Exponential)
+    backoff: Backoff | float | dt.timedelta = msgspec.field(default_factory=Exponential)
     never: tuple[type[BaseException] | str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -80,7 +78,7 @@ class Retry:
                 f"Retry(attempts=…) must be a whole number from 1 to 1000, not {shown(self.attempts)}."
             )
         if isinstance(self.backoff, (int, float, dt.timedelta)) and not isinstance(self.backoff, bool):
-            object.__setattr__(self, "backoff", Fixed(self.backoff))
+            msgspec.structs.force_setattr(self, "backoff", Fixed(self.backoff))
         elif not isinstance(self.backoff, (Exponential, Fixed, str)) or self.backoff == "":
             raise InvalidOption(
                 "Retry(backoff=…) must be Exponential(…), Fixed(…), seconds or the name of a registered "
@@ -90,7 +88,7 @@ class Retry:
             raise InvalidOption(
                 f"Retry(never=…) takes a tuple of exception classes, not {shown(self.never)}: write (ValueError,)."
             )
-        object.__setattr__(self, "never", tuple(_checked_error(error) for error in self.never))
+        msgspec.structs.force_setattr(self, "never", tuple(_checked_error(error) for error in self.never))
 
 
 def is_never(never: tuple[str, ...], error: BaseException) -> bool:

@@ -10,7 +10,6 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from inspect import Parameter
 from typing import Annotated, Any, Optional, Unpack, cast, get_args, get_origin, get_type_hints
 
@@ -58,8 +57,7 @@ class Default(msgspec.Struct, frozen=True):
         return value == self.value if kind in _EXACT else _encoded(value, encode) == self.encoded
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """The record of one function's arguments, and what is known about its fields from their hints alone."""
 
     record: type[msgspec.Struct]

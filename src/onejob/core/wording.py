@@ -5,7 +5,6 @@ Paths start at `args` and are written as Python would reach the value: `args.use
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from inspect import Parameter
@@ -39,7 +38,9 @@ def wrong_call(
         if name not in by_name and Parameter.VAR_KEYWORD not in kinds:
             if name in positional:
                 return f"takes {name!r} by position only: leave its name out."
-            near = difflib.get_close_matches(name, by_name, n=1)
+            from difflib import get_close_matches  # for mistakes only
+
+            near = get_close_matches(name, by_name, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"its parameters are ({', '.join(parameters)})."
             return f"has no parameter {shown(name)} (given {shown(kwargs[name])}): {hint}"
     required = [n for n, p in parameters.items() if p.default is Parameter.empty and p.kind not in _VARIABLE]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
-from urllib.parse import parse_qsl, unquote
 
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.options import millis
@@ -12,6 +12,7 @@ from onejob.store import JobStore
 
 Clock = Callable[[], int]
 MAX_PATIENCE = 3600.0
+SQLITE = "sqlite:///"
 MEMORY = ("memory:", "sqlite://:memory:", "sqlite:///:memory:")
 
 
@@ -23,15 +24,22 @@ def open_store(url: str, *, clock: Clock | None = None) -> JobStore:
     """
     from onejob.stores.sqlite.store import SqliteStore
 
-    base, _, query = url.partition("?")
-    if base in MEMORY:
-        return SqliteStore(None, clock=clock, **_settings(url, query))
-    if base.startswith("sqlite:///") and len(base) > len("sqlite:///"):
-        return SqliteStore(_path(url, base[len("sqlite:///") :]), clock=clock, **_settings(url, query))
-    raise InvalidOption(
-        f"Store URL {shown(without_password(url))} is not known: use sqlite:///FILE (four slashes for an "
-        "absolute path) or memory:."
-    )
+    return SqliteStore(_file(url), clock=clock, **_settings(url))
+
+
+def check_url(url: str) -> str:
+    """Return a URL that `open_store` takes; nothing is opened, and what a store needs is not imported."""
+    _file(url)
+    _settings(url)
+    return url
+
+
+def absolute(url: str) -> str:
+    """The URL fit to be shown, and the same store's in whatever directory it is read."""
+    if _file(url) is None:
+        return without_password(url)
+    base, mark, query = url.partition("?")
+    return without_password(f"{SQLITE}{os.path.abspath(base[len(SQLITE) :])}{mark}{query}")  # noqa: PTH100 - slow
 
 
 def without_password(url: str) -> str:
@@ -41,9 +49,29 @@ def without_password(url: str) -> str:
     return re.sub(r"(?i)(password|passwd|pwd|secret|token)=[^&#]*", r"\1=***", hidden)
 
 
-def _settings(url: str, query: str) -> dict[str, float]:
+def _file(url: str) -> str | None:
+    """The path that a URL names; None is memory."""
+    base = url.partition("?")[0]
+    if base in MEMORY:
+        return None
+    if base.startswith(SQLITE) and len(base) > len(SQLITE):
+        return _path(url, base[len(SQLITE) :])
+    raise InvalidOption(
+        f"Store URL {shown(without_password(url))} is not known: {_remedy(base)}use sqlite:///FILE (four slashes "
+        "for an absolute path) or memory:."
+    )
+
+
+def _remedy(base: str) -> str:
+    """What was probably meant; not where there may be a password in it."""
+    path = base[len("sqlite:") :].lstrip("/") if base.startswith("sqlite:") else base
+    plain = path.endswith((".db", ".sqlite", ".sqlite3")) and ":" not in path and "@" not in path
+    return f"did you mean {shown(SQLITE + path)}? Else " if plain else ""
+
+
+def _settings(url: str) -> dict[str, float]:
     settings: dict[str, float] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in _questions(url):
         try:
             seconds = millis("patience", float(value), minimum=1) / 1000 if name == "patience" else None
         except ValueError:
@@ -57,8 +85,21 @@ def _settings(url: str, query: str) -> dict[str, float]:
     return settings
 
 
+def _questions(url: str) -> list[tuple[str, str]]:
+    query = url.partition("?")[2]
+    if not query:
+        return []
+    from urllib.parse import parse_qsl  # slow to load, and most URLs ask nothing
+
+    return parse_qsl(query, keep_blank_values=True)
+
+
 def _path(url: str, quoted: str) -> str:
-    path = unquote(quoted)
+    path = quoted
+    if "%" in quoted:
+        from urllib.parse import unquote  # slow to load
+
+        path = unquote(quoted)
     if "\0" in path or not path.isprintable():
         raise InvalidOption(f"Store URL {shown(without_password(url))} names no file: its path is not text.")
     return path

@@ -19,22 +19,23 @@ if TYPE_CHECKING:
         assert_not_enqueued,
     )
     from onejob.testing.clock import FakeClock
-    from onejob.testing.draining import Ran, drain, drain_sync
+    from onejob.testing.draining import Drained, Ran, adrain, drain
 
 __all__ = [
+    "Drained",
     "FakeClock",
     "Ran",
     "aassert_absorbed",
     "aassert_enqueued",
     "aassert_not_enqueued",
+    "adrain",
     "assert_absorbed",
     "assert_enqueued",
     "assert_not_enqueued",
     "drain",
-    "drain_sync",
 ]
 
-_PLACES = {"FakeClock": "clock", "Ran": "draining", "drain": "draining", "drain_sync": "draining"}
+_PLACES = {"FakeClock": "clock", **dict.fromkeys(["Drained", "Ran", "adrain", "drain"], "draining")}
 
 
 def __getattr__(name: str) -> object:
@@ -44,3 +45,7 @@ def __getattr__(name: str) -> object:
     found = getattr(importlib.import_module(f"{__name__}.{_PLACES.get(name, 'assertions')}"), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

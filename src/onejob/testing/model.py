@@ -1,32 +1,28 @@
-"""The reference model: keys, jobs and leases over plain dicts, one small method per store operation.
+"""The reference model: one small method per store operation, over the plain dicts of a `Ledger`.
 
 It says what DESIGN.md says and shares no code with `onejob.core` or any store. Drive it beside a store with
-the same calls and compare. Two things a store may do at its leisure, and so are told to the model as they are
-seen: ending a job whose time has passed (`sweep`), and dropping a key's record that holds nothing (`drop`).
+the same calls and compare. Three things a store may do at its leisure, and so are told to the model as they are
+seen: ending a job whose time has passed (`sweep`), dropping a key's record that holds nothing (`drop`), and
+forgetting the limits of a lane that nobody uses (`forget_lane`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from onejob.testing.records import LIVE, QUEUED, Call, ModelJob, ModelKey, Reply
+from onejob.testing.ledger import Ledger
+from onejob.testing.records import LIVE, Call, Grave, LaneLimits, LaneSight, ModelJob, ModelKey, Reply
+from onejob.testing.traffic import is_past
 from onejob.testing.verdicts import Policy
 
 REMEMBERED_CALLS: Final = 8
 
 
 @dataclass
-class Model:
-    """Everything a store holds."""
-
-    jobs: dict[str, ModelJob] = field(default_factory=dict[str, ModelJob])
-    keys: dict[bytes, ModelKey] = field(default_factory=dict[bytes, ModelKey])
-    workers: dict[str, int] = field(default_factory=dict[str, int])
-    """Until when each worker's leases last."""
-    numbers: int = 0
-    leases: int = 0
+class Model(Ledger):
+    """A store, as far as anybody can tell."""
 
     def enqueue(self, call: Call, now: int) -> Reply:
         """Accept one newcomer."""
@@ -34,43 +30,47 @@ class Model:
             return Reply(id=call.id, outcome="created")
         record = None if call.key is None or call.policy is None else self.keys.get(call.key)
         if record is None or call.policy is None:
-            return self._create(call, now)
+            return self.create(call, now)
         if record.holder == call.id:
             return Reply(id=call.id, outcome="created")
-        for id, reply in self._calls(record):
+        for id, reply in self.calls_of(record):
             if id == call.id:
                 return reply
-        state = self.state_of(record, now)
         if not self.holds(record, now):
-            return self._create(call, now)
-        own = state == "running" and record.holder == call.caller
-        column = "queued" if state in QUEUED else "failed" if state == "revoked" else state
-        verdict = call.policy.verdict(column, now - record.since, own=own)
+            return self.create(call, now)
+        own = self.state_of(record, now) == "running" and record.holder == call.caller
+        verdict = call.policy.verdict(self.column(record, now), now - record.since, own=own)
         return self._apply(call, call.policy, record, verdict, now)
 
     def claim(self, worker: str, queues: Iterable[str], limit: int, now: int) -> list[str]:
-        """Start what is due, by queue, priority, due time and acceptance."""
+        """Start what may start, by queue, priority, due time and acceptance."""
         self.workers.setdefault(worker, now)
         started: list[str] = []
         for queue in queues:
-            ready = [id for id, job in self.jobs.items() if job.call.queue == queue and self._ready(job, now)]
-            ready.sort(key=lambda id: self._place(self.jobs[id]))
-            for id in ready[: limit - len(started)]:
-                job = self.jobs[id]
-                self.leases += 1
-                job.state, job.lease, job.worker = "running", self.leases, worker
-                job.attempt += 1
-                started.append(id)
+            while len(started) < limit and (free := self.startable(queue, now)):
+                self._start(self.jobs[free[0]], worker, now)
+                started.append(free[0])
         return started
 
+    def startable(self, queue: str, now: int) -> list[str]:
+        """The jobs that may start now, in order."""
+        return [job.call.id for job in self.traffic.startable(self.jobs.values(), queue, now)]
+
+    def next_start(self, queues: Iterable[str], now: int) -> int | None:
+        """How long until time alone lets a job of these queues start that may not start now."""
+        starts = [self.traffic.next_start(self.jobs.values(), queue, now) for queue in queues]
+        return min((start - now for start in starts if start is not None), default=None)
+
     def next_due(self, queues: Iterable[str], now: int) -> int | None:
-        """How long until a job of these queues becomes due by itself."""
+        """How long until a job of these queues becomes due by itself, whether it may start then or not."""
         waits = [
             job.due - now for job in self.jobs.values() if job.state == "delayed" and job.call.queue in queues
         ]
         return min((wait for wait in waits if wait > 0), default=None)
 
-    def settle(self, id: str, lease: int, move: str, delay: int, now: int) -> str:
+    def settle(
+        self, id: str, lease: int, move: str, delay: int, now: int, *, grave: Grave | None = None
+    ) -> str:
         """End an attempt, if the lease is still the job's."""
         job = self.jobs.get(id)
         if job is None or job.state != "running" or job.lease != lease:
@@ -83,17 +83,21 @@ class Model:
         job.attempt -= move in ("hand_back", "miss")
         job.worker = None
         if job.aborting:
-            self._end(id, "revoked", now)
+            self.end(id, "revoked", now)
             return "revoked"
         match move:
             case "complete":
-                self._end(id, "completed", now)
+                self.end(id, "completed", now)
             case "fail" | "perish" | "succumb":
-                self._end(id, "failed", now)
+                self.end(id, "failed", now)
+                if grave is not None:
+                    self.bury(job, grave, now)
             case "hand_back" | "lose":
                 job.state = "waiting"
+                self.traffic.stop(job)
             case _:
-                self._set_due(job, now + delay, now)
+                self.set_due(job, now + delay, now)
+                self.traffic.stop(job)
         return "done"
 
     def beat(self, worker: str, lease: int, now: int) -> tuple[dict[str, int], set[str]]:
@@ -124,39 +128,38 @@ class Model:
             return "flagged"
         if job.state not in LIVE:
             return "finished"
-        self._end(id, "revoked", now)
+        self.end(id, "revoked", now)
         return "revoked"
 
     def retry(self, id: str, now: int, *, without_key: bool) -> str:
-        """Revive an ended job, with its key if it may have it."""
-        job = self.jobs.get(id)
-        if job is None:
-            return "not_found"
-        if job.state in LIVE:
+        """Revive an ended job; of a dead letter, its original. Either way the dead letter goes."""
+        letter = self.letter_of(id)
+        if letter is None or letter.origin is None:
+            return self._revive(id, now, without_key=without_key)
+        if letter.state == "running":
             return "running"
-        if job.state == "completed":
+        if letter.state == "completed" and (letter.call.id == id or letter.origin not in self.jobs):
             return "finished"
-        if not without_key and not self._may_have_key(job, now):
-            return "kept"
-        if self._may_have_key(job, now):
-            self._take_back(job)
-        else:
-            job.call = replace(job.call, key=None, policy=None)
-        job.failures = job.crashes = job.misses = 0
-        job.aborting, job.ended, job.expires, job.due, job.updated = False, None, None, now, now
-        job.state = "blocked" if job.follows else "waiting"
+        if letter.origin not in self.jobs:
+            self.exhume(letter, now)
+        elif (answer := self._revive(letter.origin, now, without_key=without_key)) != "retried":
+            return answer
+        del self.jobs[letter.call.id]
         return "retried"
 
     def delete(self, id: str, now: int) -> str:
-        """Remove a job that is not running; a live one counts as revoked."""
+        """Remove a job that is not running; a live one counts as revoked. One that is gone means its dead letter."""
+        letter = self.letter_of(id)
+        if id not in self.jobs and letter is not None:
+            id = letter.call.id
         job = self.jobs.get(id)
         if job is None:
             return "not_found"
         if job.state == "running":
             return "running"
         if job.state in LIVE:
-            self._end(id, "revoked", now)
-        self._remove(id)
+            self.end(id, "revoked", now)
+        self.remove(id)
         return "deleted"
 
     def release(self, key: bytes) -> str | None:
@@ -166,16 +169,16 @@ class Model:
 
     def prune(self, retention: Mapping[str, int], now: int) -> None:
         """End what has expired, and remove ended jobs past their retention."""
-        for id in [id for id, job in self.jobs.items() if self.is_past(job, now)]:
+        for id in [id for id, job in self.jobs.items() if is_past(job, now)]:
             self.sweep(id, now)
         for id, job in list(self.jobs.items()):
             if job.ended is not None and job.ended + retention[job.state] <= now:
-                self._remove(id)
+                self.remove(id)
 
     def sweep(self, id: str, now: int) -> None:
         """End a job whose time has passed before it could start."""
-        assert self.is_past(self.jobs[id], now), f"{id} was ended before its time had passed"
-        self._end(id, "revoked", now)
+        assert is_past(self.jobs[id], now), f"{id} was ended before its time had passed"
+        self.end(id, "revoked", now)
 
     def drop(self, key: bytes, now: int) -> None:
         """Drop a record that holds nothing any more."""
@@ -184,21 +187,34 @@ class Model:
         assert record.follows is None, f"the key of {record.holder} was dropped while {record.follows} lives"
         del self.keys[key]
 
-    def state_of(self, record: ModelKey, now: int) -> str:
-        """How a key's holder truly stands."""
-        job = self.jobs.get(record.holder)
-        if job is None:
-            assert record.end is not None
-            return record.end
-        return "revoked" if self.is_past(job, now) else job.state
+    def forget_lane(self, id: str, limits: LaneLimits) -> None:
+        """A job was revived into a lane that nobody used, and whose limits are now those that it once brought."""
+        job = self.jobs[id]
+        assert job.lane is not None
+        assert limits == job.call.lane, f"{limits} are neither what stood in the lane nor what {id} brought"
+        self.traffic.lanes[job.lane].change(limits)
 
-    def holds(self, record: ModelKey, now: int) -> bool:
-        """True while a key's holder lives or is remembered."""
-        return self.state_of(record, now) in LIVE or self._remembered(record, now)
+    def uses_lane(self, key: tuple[str, str], now: int) -> bool:
+        """True if a lane has live jobs, or starts that its rate counts."""
+        return self.traffic.in_use(key, self.jobs.values(), now)
 
-    def is_past(self, job: ModelJob, now: int) -> bool:
-        """True for a queued job that may not start any more."""
-        return job.state in QUEUED and job.expires is not None and job.expires <= now
+    def lanes(self, now: int) -> list[LaneSight]:
+        """Lanes in use, by queue and key."""
+        jobs = self.jobs.values()
+        used = [key for key in sorted(self.traffic.lanes) if self.uses_lane(key, now)]
+        return [self.traffic.sight(key, jobs, now) for key in used]
+
+    def ahead(self, id: str, now: int) -> int:
+        """How many have their turn in its lane before a ready job."""
+        key = self.jobs[id].lane
+        assert key is not None
+        return [job.call.id for job in self.traffic.line(key, self.jobs.values(), now)].index(id)
+
+    def _start(self, job: ModelJob, worker: str, now: int) -> None:
+        self.leases += 1
+        job.state, job.lease, job.worker = "running", self.leases, worker
+        job.attempt += 1
+        self.traffic.start(job, now)
 
     def _apply(self, call: Call, policy: Policy, record: ModelKey, verdict: str, now: int) -> Reply:
         holder = self.jobs.get(record.holder)
@@ -213,26 +229,26 @@ class Model:
             case "update" | "postpone" | "collect":
                 return self._change(call, policy, record, verdict, now)
             case "follow":
-                return self._create(call, now, follows=record.holder)
+                return self.create(call, now, follows=record.holder)
             case "later":
                 assert policy.within is not None
-                return self._create(call, now, not_before=record.since + policy.within)
+                return self.create(call, now, not_before=record.since + policy.within)
             case "cancel" if holder is not None and holder.state == "running":
                 holder.aborting, holder.updated = True, now
-                return self._create(call, now, follows=record.holder)
+                return self.create(call, now, follows=record.holder)
             case "cancel":
-                reply = self._create(call, now)
-                self._end(record.holder, "revoked", now)
+                reply = self.create(call, now)
+                self.end(record.holder, "revoked", now)
                 return reply
             case _:
-                return self._create(call, now)
+                return self.create(call, now)
 
     def _change(self, call: Call, policy: Policy, record: ModelKey, verdict: str, now: int) -> Reply:
         holder, differs = self.jobs[record.holder], call.payload != record.told
         if verdict == "collect" and self._overflows(holder, call, policy):
             if holder.attempt == 0:
-                self._set_due(holder, min(holder.due, now), now)
-            return self._create(call, now, follows=record.holder)
+                self.set_due(holder, min(holder.due, now), now)
+            return self.create(call, now, follows=record.holder)
         outcome = "updated"
         if verdict == "collect":
             outcome = "collected"
@@ -254,65 +270,35 @@ class Model:
         holder.payload += b"\n" + call.payload
         holder.items += call.items
         if holder.items >= policy.max_items and holder.attempt == 0:
-            self._set_due(holder, min(holder.due, now), now)
+            self.set_due(holder, min(holder.due, now), now)
 
     def _postpone(self, holder: ModelJob, policy: Policy, now: int) -> bool:
         latest = None if policy.max_wait is None else holder.accepted + policy.max_wait
         if latest is not None and now >= latest:
             return False
         due = now + policy.wait if latest is None else min(now + policy.wait, latest)
-        self._set_due(holder, max(due, holder.due) if holder.attempt else due, now)
+        self.set_due(holder, max(due, holder.due) if holder.attempt else due, now)
         return True
 
-    def _create(
-        self, call: Call, now: int, *, follows: str | None = None, not_before: int | None = None
-    ) -> Reply:
-        policy, former = call.policy, None
-        if call.key is not None and policy is not None:
-            former = self.keys.get(call.key)
-        due = now + call.delay
-        if policy is not None and not (policy.preset == "collect" and call.items >= policy.max_items):
-            due = max(due, now + policy.wait)
-        since = now
-        if not_before is not None:
-            due = since = max(due, not_before)
-        if follows is None and former is not None:
-            follows = former.follows
-        self.numbers += 1
-        self.jobs[call.id] = ModelJob(
-            call=call,
-            state="blocked" if follows else "delayed" if due > now else "waiting",
-            payload=call.payload,
-            told=call.payload,
-            accepted=now,
-            updated=now,
-            due=due,
-            since=since,
-            number=self.numbers,
-            expires=None if call.expires is None else now + call.expires,
-            items=call.items,
-            follows=follows,
-            calls=() if former is None else self._calls(former),
-        )
-        if call.key is not None and policy is not None:
-            self._take(call.key, self.jobs[call.id])
-        return Reply(id=call.id, outcome="created", holder=None)
-
-    def _calls(self, record: ModelKey) -> tuple[tuple[str, Reply], ...]:
-        holder = self.jobs.get(record.holder)
-        return () if holder is None else holder.calls
-
-    def _take(self, key: bytes, job: ModelJob) -> None:
-        policy = job.call.policy
-        assert policy is not None
-        self.keys[key] = ModelKey(
-            holder=job.call.id,
-            since=job.since,
-            completed_until=policy.remembered_until("completed", job.since),
-            failed_until=policy.remembered_until("failed", job.since),
-            told=job.told,
-            follows=job.follows,
-        )
+    def _revive(self, id: str, now: int, *, without_key: bool) -> str:
+        job = self.jobs.get(id)
+        if job is None:
+            return "not_found"
+        if job.state in LIVE:
+            return "running"
+        if job.state == "completed":
+            return "finished"
+        may_have_key = self._may_have_key(job, now)
+        if not without_key and not may_have_key:
+            return "kept"
+        if may_have_key:
+            self._take_back(job)
+        else:
+            job.call = replace(job.call, key=None, policy=None)
+        job.failures = job.crashes = job.misses = 0
+        job.aborting, job.ended, job.expires, job.updated = False, None, None, now
+        self.set_due(job, now, now)
+        return "retried"
 
     def _take_back(self, job: ModelJob) -> None:
         if job.call.key is None or job.call.policy is None:
@@ -320,7 +306,7 @@ class Model:
         record = self.keys.get(job.call.key)
         job.follows = None if record is None else record.follows
         if record is None or record.holder != job.call.id:
-            self._take(job.call.key, job)
+            self.take(job.call.key, job)
 
     def _may_have_key(self, job: ModelJob, now: int) -> bool:
         record = None if job.call.key is None else self.keys.get(job.call.key)
@@ -328,44 +314,8 @@ class Model:
             return True
         if not self.holds(record, now):
             return True
-        state = self.state_of(record, now)
-        column = "queued" if state in QUEUED else "failed" if state == "revoked" else state
         policy = replace(job.call.policy, force=False)
-        return policy.verdict(column, now - record.since, own=False) == "run"
-
-    def _end(self, id: str, state: str, now: int) -> None:
-        job = self.jobs[id]
-        job.state, job.ended, job.worker = state, now, None
-        heir, job.follows = job.follows, None
-        for other in self.jobs.values():
-            if other.follows == id and other.state in LIVE:
-                other.follows = heir
-                if heir is None:
-                    self._set_due(other, other.due, now)
-        for record in self.keys.values():
-            if record.follows == id:
-                record.follows = heir
-
-    def _remove(self, id: str) -> None:
-        job = self.jobs.pop(id)
-        for record in self.keys.values():
-            if record.holder == id:
-                record.end = job.state
-
-    def _set_due(self, job: ModelJob, due: int, now: int) -> None:
-        job.due = due
-        job.state = "blocked" if job.follows else "delayed" if due > now else "waiting"
-
-    def _remembered(self, record: ModelKey, now: int) -> bool:
-        state = self.state_of(record, now)
-        until = record.completed_until if state == "completed" else record.failed_until
-        return state not in LIVE and until is not None and until > now
-
-    def _ready(self, job: ModelJob, now: int) -> bool:
-        return job.state in ("waiting", "delayed") and job.due <= now and not self.is_past(job, now)
-
-    def _place(self, job: ModelJob) -> tuple[int, int, int]:
-        return (-job.call.priority, job.due, job.number)
+        return policy.verdict(self.column(record, now), now - record.since, own=False) == "run"
 
     def _silent(self, worker: str | None, now: int) -> bool:
         return worker is None or self.workers.get(worker, 0) <= now

@@ -8,7 +8,43 @@ from typing import Final
 from onejob.testing.verdicts import Policy
 
 QUEUED: Final = frozenset({"blocked", "delayed", "waiting"})
+"""To the model, a job of a lane that is ready waits, whether it may start now or is parked."""
 LIVE: Final = QUEUED | {"running"}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """At most `max` starts in any `per` milliseconds."""
+
+    max: int
+    per: int
+
+
+@dataclass(frozen=True)
+class LaneLimits:
+    """A lane as a call names it: its key, and what is to stand for the whole lane from then on."""
+
+    key: str
+    concurrency: int = 1
+    pace: Pace | None = None
+    hold: bool = False
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """What is set for a queue."""
+
+    concurrency: int | None = None
+    pace: Pace | None = None
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class Grave:
+    """Where the copy of a failed job waits: the queue, and the id that the copy has."""
+
+    queue: str
+    id: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +63,9 @@ class Call:
     max_crashes: int = 3
     caller: str | None = None
     items: int = 0
+    lane: LaneLimits | None = None
+    dead_letter: str | None = None
+    """The queue in which it is buried if it fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +76,10 @@ class Reply:
     outcome: str
     holder: str | None = None
     differs: bool | None = None
+    former_lane: LaneLimits | None = None
+    """The limits of its lane that it has changed."""
+    lane_may_be_forgotten: bool = False
+    """Nobody used the lane before, so a store need not know its former limits."""
 
 
 @dataclass(kw_only=True)
@@ -66,6 +109,16 @@ class ModelJob:
     ended: int | None = None
     calls: tuple[tuple[str, Reply], ...] = ()
     """The last calls applied to it or to those it took the key from, with their replies."""
+    slot: bool = False
+    """It takes a slot of its lane."""
+    origin: str | None = None
+    """Of a dead letter: the job that failed."""
+    origin_queue: str | None = None
+
+    @property
+    def lane(self) -> tuple[str, str] | None:
+        """Queue and key of its lane."""
+        return None if self.call.lane is None else (self.call.queue, self.call.lane.key)
 
 
 @dataclass(kw_only=True)
@@ -79,3 +132,16 @@ class ModelKey:
     told: bytes
     follows: str | None = None
     end: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneSight:
+    """A lane as an observer sees it."""
+
+    queue: str
+    limits: LaneLimits
+    holders: frozenset[str]
+    ready: int
+    head: str | None
+    openings: frozenset[int | None]
+    """What may be said of when its rate next lets somebody start; more than one where slots are full as well."""

@@ -13,7 +13,7 @@ from onejob.core.job import Claimed
 from onejob.core.lifecycle import Outcome, Raised, Snoozed, Succeeded
 from onejob.core.options import JobOptions, millis
 from onejob.core.retry import is_never
-from onejob.worker.failure import cut, describe, first_line, headline
+from onejob.worker.failure import cut, describe, headline, one_line
 from onejob.worker.journal import say
 from onejob.worker.setup import NamedBackoff
 
@@ -63,15 +63,20 @@ class Charges:
         backoff, failures = options.backoff, claimed.failures + 1
         if not isinstance(backoff, str):
             return millis("backoff", backoff.seconds(failures, random.random()), minimum=0)
+        if backoff not in self._backoffs:
+            return self._instead_of(backoff, claimed, "it is not registered in this worker's app")
         try:
             return millis(f"backoff {backoff!r}", self._backoffs[backoff](failures, error), minimum=0)
         except BaseException as broken:  # the user's strategy must not take the worker down
-            text = (
-                f"backoff {backoff!r} of job {claimed.id} (task {claimed.task}) is missing or broken, "
-                f"so it waits {BROKEN_BACKOFF // 1000} s: {first_line(describe(broken))}"
-            )
-            say(logging.ERROR, "backoff.broken", text, claimed, backoff=backoff)
-            return BROKEN_BACKOFF
+            return self._instead_of(backoff, claimed, one_line(describe(broken)))
+
+    def _instead_of(self, backoff: str, claimed: Claimed, why: str) -> int:
+        text = (
+            f"backoff {backoff!r} of job {claimed.id} (task {claimed.task}) is missing or broken, "
+            f"so it waits {BROKEN_BACKOFF // 1000} s: {why}"
+        )
+        say(logging.ERROR, "backoff.broken", text, claimed, backoff=backoff)
+        return BROKEN_BACKOFF
 
 
 def undecodable(error: Exception) -> Raised:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from itertools import islice
@@ -10,7 +11,7 @@ from types import TracebackType
 
 from onejob.logs import printable
 
-__all__ = ["cut", "describe", "first_line", "headline"]
+__all__ = ["cut", "describe", "first_line", "headline", "one_line"]
 
 MAX_TEXT = 8 * 1024
 MAX_MESSAGE = 4 * 1024
@@ -29,6 +30,16 @@ def describe(error: BaseException) -> str:
 def first_line(text: str | None) -> str:
     """The part of an error text that fits into a log line."""
     return (text or "").split("\n", 1)[0][:500]
+
+
+def one_line(text: str | None) -> str:
+    """The first line of what `describe` wrote, and where it was raised."""
+    place = None
+    for line in (text or "").split("\n")[1:]:
+        if not line.startswith("  "):
+            break  # its causes come next
+        place = _PLACE.match(line) or place
+    return first_line(text) + (f" ({place[1]})" if place else "")
 
 
 def cut(text: str) -> str:
@@ -72,4 +83,5 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
+_PLACE = re.compile(r"  (.+?:\d+) in ")
 _HERE = f"{Path(__file__).parent.parent}/"

@@ -36,4 +36,5 @@ class Health:
 
     def as_data(self) -> dict[str, object]:
         """The same for JSON."""
-        return {"alive": self.alive, **asdict(self)}
+        age = None if self.beat_age is None else round(self.beat_age, 3)
+        return {"alive": self.alive, **asdict(self), "beat_age": age}

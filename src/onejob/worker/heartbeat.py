@@ -62,7 +62,7 @@ class Heartbeat:
         self._cancels_on_abort = cancels_on_abort
         self._loop = asyncio.get_running_loop()
         self._watch = LoopWatch(self._loop, self._roster, self._settings.block_warning)
-        self._own_loop = asyncio.new_event_loop()
+        self._own_loop, self._wake = asyncio.new_event_loop(), asyncio.Event()
         self._over = self._loop.create_future()
         await self._beat_once()
         threading.Thread(target=self._run, name="onejob-heartbeat", daemon=True).start()
@@ -70,7 +70,7 @@ class Heartbeat:
     async def stop(self) -> None:
         """End the thread; the leases last as long as the last beat said."""
         self._stopping.set()
-        self._own_loop.call_soon_threadsafe(self._wake.set)
+        _in_loop(self._own_loop, self._wake.set)
         await self._over
 
     def linger(self, stuck: Sequence[Attempt]) -> None:
@@ -87,7 +87,6 @@ class Heartbeat:
         _in_loop(self._loop, self._over.set_result, None)
 
     async def _beat_on(self) -> None:
-        self._wake = asyncio.Event()
         while not self._stopping.is_set() or self._still_stuck():
             try:
                 self._watch.look()
@@ -208,5 +207,5 @@ class Heartbeat:
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: object) -> None:
     try:
         loop.call_soon_threadsafe(call, *arguments)
-    except RuntimeError:  # the worker's loop has been closed; nobody is left to tell
+    except RuntimeError:  # that loop has been closed; nobody is left to tell
         pass

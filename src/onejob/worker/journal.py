@@ -9,7 +9,7 @@ from onejob.core.job import Claimed, WorkerId
 from onejob.core.lifecycle import Move, Settlement
 from onejob.logs import event
 from onejob.store import Settled
-from onejob.worker.failure import first_line
+from onejob.worker.failure import first_line, one_line
 from onejob.worker.setup import log
 
 
@@ -28,7 +28,7 @@ def note_start(job: Claimed, worker: WorkerId) -> None:
 
 def note_end(settlement: Settlement, settled: Settled, job: Claimed | None) -> None:
     """The store has answered for the end of an attempt; `job` is None for what was never known here."""
-    move, error = settlement.move, first_line(settlement.error)
+    move, error = settlement.move, one_line(settlement.error)
     subject = f"job {settlement.lease.id} (task {'?' if job is None else job.task})"
     match settled:
         case Settled.LOST:
@@ -41,7 +41,16 @@ def note_end(settlement: Settlement, settled: Settled, job: Claimed | None) -> N
         case _:
             assert_never(settled)
     known = {"job": settlement.lease.id} if job is None else _fields(job)
-    event(log, level, name, text, **known, move=move.value, settled=settled.value, error=error or None)
+    event(
+        log,
+        level,
+        name,
+        text,
+        **known,
+        move=move.value,
+        settled=settled.value,
+        error=first_line(settlement.error) or None,
+    )
 
 
 def _moved(settlement: Settlement, subject: str, error: str) -> tuple[int, str, str]:

@@ -18,6 +18,7 @@ from onejob.store import Claims, Settled, SettleReply, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
 from onejob.worker.journal import note_end, note_start, say
+from onejob.worker.pace import Pace
 from onejob.worker.runner import Runner
 from onejob.worker.setup import Settings, log
 
@@ -55,6 +56,7 @@ class Pump:
         self._roster = roster
         self._may_claim = may_claim
         self._observer = observer
+        self._pace = None if settings.rate is None else Pace(settings.rate)
         self._claiming = True
         self._hungry = True
         self._next_due: float | None = None
@@ -117,7 +119,8 @@ class Pump:
         """Slots to claim into. What has ended but is not settled takes none; a claim is a start."""
         if not self._claiming or not self._may_claim():
             return 0
-        return self._settings.concurrency - (len(self._roster) - len(self._owed))
+        free = self._settings.concurrency - (len(self._roster) - len(self._owed))
+        return free if self._pace is None else min(free, self._pace.room())
 
     async def _exchange(self, free: int) -> None:
         """One commit: settle what is owed, claim into the free slots; then start what came."""
@@ -149,6 +152,8 @@ class Pump:
     def _take(self, claims: Claims, limit: int) -> None:
         # Fewer than asked for means that nothing is left; a hint or the time of the next one says when to ask.
         self._hungry = self._hungry or len(claims.jobs) >= limit
+        if self._pace is not None:
+            self._pace.note(len(claims.jobs))
         self._next_due = None if claims.next_due is None else self._loop.time() + claims.next_due / 1000
         attempts = [Attempt(claimed) for claimed in claims.jobs]
         for attempt in attempts:
@@ -209,6 +214,8 @@ class Pump:
             if self._next_due is not None:
                 wait = min(wait, max(self._next_due - self._loop.time(), 0.001))
             timer = self._loop.call_later(wait, self._look)
+        elif self._pace is not None and self._pace.room() <= 0:
+            timer = self._loop.call_later(max(self._pace.opens_in(), 0.001), self._look)
         try:
             await self._waiter
         finally:

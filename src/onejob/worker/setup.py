@@ -9,10 +9,11 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.job import WorkerId
+from onejob.core.lane import Rate, checked_rate
 from onejob.core.options import Seconds, check_name, millis, whole_number
 from onejob.hooks import Hooks
 from onejob.store import Ask, Beat, JobStore, Retention
@@ -77,6 +78,7 @@ class Settings:
 
     queues: tuple[str, ...]
     concurrency: int
+    rate: Rate | None
     children: ChildLimits
     lease: float
     heartbeat: float
@@ -90,6 +92,7 @@ class Settings:
         *,
         queues: tuple[str, ...],
         concurrency: int,
+        rate: Rate | None,
         children: int | None,
         max_jobs_per_child: int | None,
         max_memory_per_child: int | None,
@@ -113,6 +116,7 @@ class Settings:
         return cls(
             queues=queues,
             concurrency=concurrency,
+            rate=checked_rate("rate", rate),
             children=ChildLimits.checked(children, max_jobs_per_child, max_memory_per_child, concurrency),
             lease=lease_ms / 1000,
             heartbeat=beat_ms / 1000,
@@ -146,11 +150,19 @@ def served_queues(wanted: Iterable[str] | str | None, setup: WorkerSetup) -> tup
     """The queues to serve, in order: those asked for, or else every queue that a task names."""
     if isinstance(wanted, str):
         wanted = wanted.split(",")
-    names = [task.queue for task in setup.tasks.values()] if wanted is None else [*wanted]
+    names = [task.queue for task in setup.tasks.values()] if wanted is None else _listed(wanted)
     checked = tuple(dict.fromkeys(check_name("queue", name) for name in names))
     if wanted is not None and not checked:
         raise InvalidOption("queues must name at least one queue; leave it out to serve those of all tasks.")
     return checked or ("default",)
+
+
+def _listed(wanted: Iterable[str]) -> list[str]:
+    if not isinstance(cast("object", wanted), Iterable):
+        raise InvalidOption(
+            f'queues must be names of queues, as in ["mail", "default"] or "mail,default", not {shown(wanted)}.'
+        )
+    return [*wanted]
 
 
 def usable_cores() -> int:

@@ -11,9 +11,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from onejob.core.errors import WrongCall
+from onejob.core.lane import Rate
+from onejob.core.lifecycle import Move
 from onejob.core.options import Seconds
 from onejob.hooks import PATIENCE, lived
 from onejob.keepers import Pruner, Rescuer, make_rounds
@@ -32,6 +34,20 @@ GRACE = 2.0
 """Seconds that cancelled coroutines get to unwind before the worker stops waiting for them."""
 
 
+_ENDED = {
+    Move.COMPLETE.value: "completed",
+    Move.RETRY.value: "to be retried",
+    Move.FAIL.value: "failed",
+    Move.PERISH.value: "failed",
+    Move.SUCCUMB.value: "failed after crashes",
+    Move.CRASH.value: "crashed and to run again",
+    Move.SNOOZE.value: "snoozed",
+    Move.HAND_BACK.value: "handed back",
+    Move.MISS.value: "handed back",
+}
+"""What became of attempts, in words."""
+
+
 class Worker:
     """Runs jobs of some queues in this event loop.
 
@@ -45,6 +61,7 @@ class Worker:
         *,
         queues: Iterable[str] | str | None = None,
         concurrency: int = 10,
+        rate: Rate | None = None,
         children: int | None = None,
         max_jobs_per_child: int | None = 1000,
         max_memory_per_child: int | None = None,
@@ -54,7 +71,9 @@ class Worker:
         poll: Seconds = 5,
         block_warning: Seconds = 1,
     ) -> None:
-        """`lease` is how long after its last heartbeat (default: every third of it) a worker counts as dead.
+        """`rate` bounds how many jobs this worker starts; the limits of queues and lanes hold besides.
+
+        `lease` is how long after its last heartbeat (default: every third of it) a worker counts as dead.
 
         `drain` is how long running jobs may go on after `stop`; `poll` how often to look where no hint came;
         `block_warning` after how long a blocked event loop is reported. `children` is how many processes may run
@@ -64,6 +83,7 @@ class Worker:
         self.settings = Settings.checked(
             queues=served_queues(queues, setup),
             concurrency=concurrency,
+            rate=rate,
             children=children,
             max_jobs_per_child=max_jobs_per_child,
             max_memory_per_child=max_memory_per_child,
@@ -91,6 +111,9 @@ class Worker:
         """After the end: handlers that could not be stopped. Their leases stay theirs until they return."""
         return [attempt for attempt in self._roster.values() if attempt.running]
 
+    def __repr__(self) -> str:
+        return f"<Worker {self.id}: {self._phase}, serves {', '.join(self.settings.queues)}>"
+
     def health(self) -> Health:
         """How this worker is now; callable from any thread."""
         begun = self._serving is not None
@@ -114,6 +137,16 @@ class Worker:
             if ready is not None and self._phase is not Phase.STOPPED:
                 ready()
             await self._finish()
+
+    def __enter__(self) -> NoReturn:
+        """Refused: a worker lives in an event loop."""
+        raise WrongCall(
+            "A worker runs in an event loop: write `async with app.worker(…):`, or run one beside this program "
+            "with `onejob worker MODULE:APP`, or here until Ctrl-C with `asyncio.run(app.worker(…).run())`."
+        )
+
+    def __exit__(self, *ended: object) -> None:
+        """For `with` to come as far as `__enter__`."""
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -140,6 +173,8 @@ class Worker:
                 "This process runs jobs of a worker and only imports its script: what starts a worker there must "
                 'stand under `if __name__ == "__main__":`.'
             )
+        for task in self._setup.tasks.values():
+            task.planner.check_backoff()
         self._loop = asyncio.get_running_loop()
         self._stop_asked, self._hurry_asked = asyncio.Event(), asyncio.Event()
         self._wire()
@@ -298,9 +333,10 @@ class Worker:
 
 
 def _summary(counts: Counter[str]) -> str:
-    words = {"retry": "to be retried", "fail": "failed", "hand_back": "handed back"}
-    told = [f"{counts[move]} {words.get(move, move)}" for move in counts if move != "complete"]
-    return ", ".join([f"{counts['complete']} completed", *told])
+    told: Counter[str] = Counter(completed=0)
+    for what, count in counts.items():
+        told[_ENDED.get(what, what)] += count
+    return ", ".join(f"{count} {words}" for words, count in told.items())
 
 
 async def _either(task: asyncio.Task[None], event: asyncio.Event, timeout: float | None = None) -> None:

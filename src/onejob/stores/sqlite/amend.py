@@ -12,16 +12,25 @@ from onejob.stores.sqlite import dead
 from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.ending import end_queued, expire_overdue
 from onejob.stores.sqlite.enqueue import find_holder
+from onejob.stores.sqlite.lanes import back_to_lane, refresh
 from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.statements import statements
 
 DEAD_WORKER_KEPT = 24 * 3600_000
 
 
-def amend(session: Session, ids: Sequence[JobId], amendment: Amendment, now: int | None) -> list[Amended]:
+def amend(
+    session: Session,
+    ids: Sequence[JobId],
+    amendment: Amendment,
+    states: frozenset[State] | None,
+    now: int | None,
+) -> list[Amended]:
     """Revoke, retry or delete; see `Store.amend`."""
     instant = session.now(now)
-    return [_amend_one(session, id, amendment, instant) for id in ids]
+    amended = [_moved(session, id, states) or _amend_one(session, id, amendment, instant) for id in ids]
+    refresh(session, instant)
+    return amended
 
 
 def release(session: Session, digest: bytes) -> JobId | None:
@@ -47,6 +56,7 @@ def prune(session: Session, retention: Retention, limit: int, now: int | None) -
         _drop(session, rows)
         jobs += len(rows)
     keys = session.run(sql["drop_keys"], {"now": instant, "limit": limit})
+    refresh(session, instant)
     workers = session.run(sql["drop_workers"], {"before": instant - DEAD_WORKER_KEPT})
     return Pruned(jobs, keys, workers, gone, more=limit in (jobs, keys, gone))
 
@@ -77,6 +87,19 @@ def _amend_one(session: Session, id: JobId, amendment: Amendment, now: int) -> A
             return _delete(session, raw, now)
         case Amendment.RETRY | Amendment.RETRY_WITHOUT_KEY:
             return _retry(session, raw, amendment is Amendment.RETRY_WITHOUT_KEY, now)
+
+
+def _moved(session: Session, id: JobId, states: frozenset[State] | None) -> Amended | None:
+    """The answer for a job that is not in one of the states; None if it is, or if any will do."""
+    if states is None:
+        return None
+    try:
+        row = _look(session, id_to_bytes(id))
+    except ValueError:
+        return Amended.NOT_FOUND
+    if row is None:
+        return Amended.NOT_FOUND
+    return None if State(row[0]) in states else Amended.MOVED
 
 
 def _look(session: Session, raw: bytes) -> Row | None:
@@ -138,9 +161,11 @@ def _revive(session: Session, raw: bytes, row: Row, force: bool, now: int) -> Am
     if not with_key and not force:
         return Amended.KEPT
     follows = None if found is None or found.follows is None or not with_key else id_to_bytes(found.follows)
-    session.rows(
+    revived = session.rows(
         statements("amend")["revive"], {"id": raw, "now": now, "with_key": with_key, "follows": follows}
     )
+    for _, lane, brought in revived:
+        back_to_lane(session, queue, lane, brought)
     if with_key and rules is not None:
         completed_until = rules.forget_at(Standing.COMPLETED, since)
         failed_until = rules.forget_at(Standing.FAILED, since)

@@ -64,6 +64,20 @@ def checkup(path: str, patience: float) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.level is not Level.ERROR)
 
 
+def has_tables(path: str) -> bool:
+    """False if there is no file, or one without tables of ours; never makes or changes one."""
+    if not Path(path).is_file():
+        return False
+    try:
+        connection = cast("Connection", apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))
+        try:
+            return schema_of(connection) != 0
+        finally:
+            connection.close()
+    except apsw.Error:
+        return True
+
+
 def on_file_system(path: str, kind: str | None) -> Iterator[Finding]:
     """A file system on which SQLite's locks and shared memory do not work."""
     if kind in NETWORK_FILE_SYSTEMS:

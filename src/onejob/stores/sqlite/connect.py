@@ -56,10 +56,10 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-_carray = cast("Callable[[tuple[bytes, ...]], object]", apsw.carray)  # pyright: ignore[reportUnknownMemberType]
+_carray = cast("Callable[[tuple[bytes | str, ...]], object]", apsw.carray)  # pyright: ignore[reportUnknownMemberType]
 
 
-def array(values: Iterable[bytes]) -> object:
+def array(values: Iterable[bytes] | Iterable[str]) -> object:
     """Many values, at least one, as one parameter: `x in carray(:name)`."""
     return _carray(tuple(values))
 
@@ -76,6 +76,7 @@ def connect(path: str, patience: float, *, durable: bool = True) -> Connection:
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full" if durable else "off")
         connection.pragma("cache_size", -_CACHE_KIB)
+        connection.pragma("temp_store", "memory")  # what a statement needs to be undone is no file of its own
         connection.pragma("wal_autocheckpoint", _WAL_PAGES)
         connection.pragma("journal_size_limit", _WAL_LIMIT)
     except apsw.Error as error:

@@ -1,4 +1,4 @@
-"""What the end of jobs entails, in the same transaction: their keys and those who follow them."""
+"""What the end of jobs entails, in the same transaction: their keys, those who follow them, and their lanes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from onejob.core.job import State
 from onejob.stores.sqlite.connect import array
-from onejob.stores.sqlite.session import Session
+from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
 EXPIRED = "expired: it was not started in time"
@@ -22,12 +22,17 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     digest: bytes | None
     state: str
     follows: bytes | None = None
+    lane: str | None = None
 
 
 def after_end(session: Session, jobs: Sequence[Ended], now: int) -> None:
-    """Forget or remember their keys, and free who follows them. At most one of them may itself follow."""
+    """Forget or remember their keys, free who follows them, and touch their lanes.
+
+    At most one of them may itself follow.
+    """
     for job in jobs:
         session.topics.add("done:" + job.queue)
+        session.touch(job.queue, job.lane, Touch.LEFT)
     keyed = [job for job in jobs if job.digest is not None]  # only a job with a key can be followed
     if not keyed:
         return
@@ -43,7 +48,9 @@ def after_end(session: Session, jobs: Sequence[Ended], now: int) -> None:
         if job.follows is not None:
             session.run(sql["stop_following"], {"id": job.id})
         if job.id in followed:
-            session.tell("work", [row[0] for row in session.rows(sql["release_followers"], names)])
+            for queue, lane in session.rows(sql["release_followers"], names):
+                session.tell("work", [queue])
+                session.touch(queue, lane, Touch.RETURNED)
         if job.digest not in keys:
             continue
         digest, holder, waits_for, completed_until, failed_until = keys[job.digest]

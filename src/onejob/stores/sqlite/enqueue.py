@@ -16,7 +16,8 @@ from onejob.core.job import ChainId, NewJob, State
 from onejob.core.judge import Answer, Call, Decision, Holder, Outcome, initial_state, judge
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.ending import EXPIRED, end_queued
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes, state_of
+from onejob.stores.sqlite.lanes import lanes_of, put, refresh, stored
+from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes, state_of
 from onejob.stores.sqlite.statements import statements
 
 MAX_NEIGHBOURS = 2_000
@@ -31,6 +32,7 @@ def enqueue(session: Session, jobs: Sequence[NewJob], now: int | None) -> list[A
     batch = _Batch(session, jobs, session.now(now))
     answers = [batch.accept(job) for job in jobs]
     batch.flush()
+    refresh(session, batch.now)
     return answers
 
 
@@ -65,6 +67,7 @@ def holder_of(row: Row) -> Holder:
         size=row[14],
         calls=() if row[15] is None else _calls_decoder.decode(row[15]),
         gone=bool(row[16]),
+        lane=row[18],
     )
 
 
@@ -83,7 +86,7 @@ class _Batch:
 
     def __init__(self, session: Session, jobs: Sequence[NewJob], now: int) -> None:
         self._session = session
-        self._now = now
+        self.now = now
         self._sql = statements("enqueue")
         self._jobs: list[tuple[Any, ...]] = []
         self._keyed_jobs: list[tuple[Any, ...]] = []
@@ -94,17 +97,20 @@ class _Batch:
         self._stale: set[bytes] = set()
         """Keys that this call has changed since `_found` was read."""
         self._known: frozenset[bytes] | None = frozenset()
-        keyed = [job for job in jobs if job.plan is not None]
-        if keyed:
-            self._look_up(keyed)
+        self._lanes = lanes_of(session, jobs)
+        recognised = [job for job in jobs if job.plan is not None or job.lane is not None]
+        if recognised:
+            self._look_up(recognised)
 
     def accept(self, job: NewJob) -> Answer:
         plan = job.plan
         if plan is None:
+            if job.lane is not None and self._is_known(id_to_bytes(job.id)):
+                return Answer(job.id, Outcome.CREATED)
             self._insert(job)
-            return Answer(job.id, Outcome.CREATED)
+            return self._in_lane(job, Answer(job.id, Outcome.CREATED))
         found = self._holder(plan.digest)
-        decision = judge(job, found, self._now)
+        decision = judge(job, found, self.now)
         id = id_to_bytes(job.id)
         replayed = decision.answer.holder is None and not decision.creates
         if not replayed and self._is_known(id):
@@ -113,6 +119,7 @@ class _Batch:
             self._touch_holder(job, id_to_bytes(found.id), decision)
         if decision.creates:
             self._create(job, id, decision)
+            return self._in_lane(job, decision.answer)
         return decision.answer
 
     def flush(self) -> None:
@@ -128,11 +135,12 @@ class _Batch:
         self._stale.update(self._made)
         self._made.clear()
 
-    def _look_up(self, keyed: list[NewJob]) -> None:
+    def _look_up(self, jobs: list[NewJob]) -> None:
         """Read the holders of all keys, and which ids were accepted before, in one statement each."""
-        digests = {job.plan.digest for job in keyed if job.plan is not None}
-        self._found = _find_holders(self._session, tuple(digests))
-        ids = [id_to_bytes(job.id) for job in keyed]
+        digests = {job.plan.digest for job in jobs if job.plan is not None}
+        if digests:
+            self._found = _find_holders(self._session, tuple(digests))
+        ids = [id_to_bytes(job.id) for job in jobs]
         span = {"lowest": min(ids), "highest": max(ids), "most": MAX_NEIGHBOURS}
         known = frozenset(row[0] for row in self._session.execute(self._sql["known_jobs"], span))
         self._known = known if len(known) < MAX_NEIGHBOURS else None
@@ -155,17 +163,18 @@ class _Batch:
             since=decision.since,
             completed_until=made.completed_until,
             failed_until=made.failed_until,
-            accepted=self._now,
+            accepted=self.now,
             due=decision.due,
             attempt=0,
             priority=job.priority,
             options=job.options,
-            expires=None if job.expires is None else self._now + job.expires,
+            expires=None if job.expires is None else self.now + job.expires,
             follows=decision.follows,
             fingerprint=plan.fingerprint,
             items=plan.items,
             size=plan.size or len(job.payload),
             calls=decision.calls,
+            lane=None if job.lane is None else job.lane.key,
         )
 
     def _is_known(self, id: bytes) -> bool:
@@ -178,7 +187,7 @@ class _Batch:
 
     def _touch_holder(self, job: NewJob, holder: bytes, decision: Decision) -> None:
         """Do to the holder what was decided, and count what it absorbed."""
-        session, now, plan = self._session, self._now, job.plan
+        session, now, plan = self._session, self.now, job.plan
         assert plan is not None
         if (
             decision.end_holder
@@ -196,8 +205,9 @@ class _Batch:
         if decision.flag_holder:
             session.rows(statements("amend")["flag"], {"id": holder, "now": now})
         if decision.hurry_holder:
-            session.run(self._sql["hurry_holder"], {"id": holder, "now": now})
-            session.tell("work", [job.queue])
+            for queue, lane in session.rows(self._sql["hurry_holder"], {"id": holder, "now": now}):
+                session.tell("work", [queue])
+                session.touch(queue, lane, Touch.RETURNED)
         if decision.change is not None:
             self._change(job, holder, decision)
         if not decision.creates:
@@ -207,7 +217,7 @@ class _Batch:
         change, plan = decision.change, job.plan
         assert change is not None
         assert plan is not None
-        self._session.rows(
+        changed = self._session.rows(
             self._sql["change_holder"],
             {
                 "id": holder,
@@ -217,19 +227,35 @@ class _Batch:
                 "items": plan.items,
                 "size": plan.size or len(job.payload),
                 "due": change.due,
-                "now": self._now,
+                "now": self.now,
                 "calls": _calls_encoder.encode(change.calls),
             },
         )
-        self._session.tell("work", [job.queue])
+        for queue, lane in changed:
+            self._session.tell("work", [queue])
+            self._session.touch(queue, lane, Touch.RETURNED | Touch.LEFT)
+
+    def _in_lane(self, job: NewJob, answer: Answer) -> Answer:
+        """The answer to a job that was created, once its lane has the limits that it brings."""
+        plan = job.lane
+        if plan is None:
+            return answer
+        place = (job.queue, plan.key)
+        former = self._lanes.get(place)
+        if former != plan:
+            put(self._session, job.queue, plan, former)
+            self._lanes[place] = plan
+        self._session.touch(*place, Touch.CAME if former == plan else Touch.RETURNED)
+        return answer if former in (None, plan) else msgspec.structs.replace(answer, former_lane=former)
 
     def _create(self, job: NewJob, id: bytes, decision: Decision) -> None:
         if self._jobs:
             self.flush()  # rows are numbered as they are written, and so must be written in order
-        now, plan = self._now, job.plan
+        now, plan = self.now, job.plan
         assert plan is not None
         rules, since = plan.rules, decision.since
-        state = initial_state(decision.due, decision.follows, now)
+        lane = job.lane
+        state = initial_state(decision.due, decision.follows, now, laned=lane is not None)
         follows = None if decision.follows is None else id_to_bytes(decision.follows)
         completed_until = rules.forget_at(Standing.COMPLETED, since)
         failed_until = rules.forget_at(Standing.FAILED, since)
@@ -255,6 +281,8 @@ class _Batch:
                 plan.fingerprint,
                 _calls_encoder.encode(decision.calls) if decision.calls else None,
                 plan.size or None,
+                None if lane is None else lane.key,
+                None if lane is None else stored(lane),
             )
         )
         self._keys.append(
@@ -267,13 +295,15 @@ class _Batch:
     def _insert(self, job: NewJob) -> None:
         if self._keyed_jobs:
             self.flush()
-        now = self._now
+        now, lane, id = self.now, job.lane, id_to_bytes(job.id)
+        if lane is not None:
+            self._seen.add(id)
         self._jobs.append(
             (
-                id_to_bytes(job.id),
+                id,
                 job.queue,
                 job.task,
-                State.DELAYED if job.delay > 0 else State.WAITING,
+                State.DELAYED if job.delay > 0 else State.WAITING if lane is None else State.PARKED,
                 job.priority,
                 now + job.delay,
                 now,
@@ -281,6 +311,8 @@ class _Batch:
                 job.payload,
                 job.options,
                 job.max_crashes,
+                None if lane is None else lane.key,
+                None if lane is None else stored(lane),
             )
         )
         self._session.topics.add("work:" + job.queue)

@@ -138,4 +138,5 @@ def _job(row: Row) -> Job:
         error=row[27],
         origin=None if row[28] is None else id_from_bytes(row[28]),
         origin_queue=row[29],
+        lane=row[30],
     )

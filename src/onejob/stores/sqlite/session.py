@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 
 import apsw
 
@@ -46,6 +47,17 @@ def state_of(word: object) -> State:
         ) from None
 
 
+class Touch(IntEnum):
+    """What happened to a lane: bits, and plain ones, because they are on the way of every call."""
+
+    CAME = 1
+    """A new job, younger than all others; or one of its jobs started."""
+    RETURNED = 2
+    """A job that may be older than those whose turn it is became ready, or the lane's limits changed."""
+    LEFT = 4
+    """A job ended or is not ready any more, or time has passed."""
+
+
 class Session:
     """What an operation works with. Lives in one thread."""
 
@@ -60,6 +72,8 @@ class Session:
         self.clock = clock
         self.topics: set[str] = set()
         """What the operations of this transaction have to tell others, once it is committed."""
+        self.lanes: dict[tuple[str, str], int] = {}
+        """Queues and keys of lanes to look at before the operation is done."""
         self._uncounted: list[tuple[bytes, bytes, bool]] = []
         self._absorbed: dict[tuple[bytes, bytes], list[int]] = {}
         self._flushed = time.monotonic()
@@ -94,6 +108,12 @@ class Session:
     def tell(self, kind: str, queues: Iterable[str]) -> None:
         """Remember to hint at `work` or `done` in these queues."""
         self.topics.update(f"{kind}:{queue}" for queue in queues)
+
+    def touch(self, queue: str, lane: str | None, how: int) -> None:
+        """Remember to look at a lane to which something happened; `how` is made of bits of `Touch`."""
+        if lane is not None:
+            place = (queue, lane)
+            self.lanes[place] = how | self.lanes.get(place, how)
 
     def absorb(self, digest: bytes, holder: bytes, differs: bool) -> None:
         """Count a duplicate; it is written with some later commit, never by itself."""
@@ -135,6 +155,7 @@ class Session:
     def forget_uncommitted(self) -> None:
         """The transaction was rolled back: it told nothing and counted nothing."""
         self.topics.clear()
+        self.lanes.clear()
         self._uncounted.clear()
         self._flushing = False
 

@@ -1,24 +1,23 @@
-"""settle and claim: attempts end and the next ones start, in one commit."""
+"""settle, beat and expired: attempts end, workers live on, and the next claim comes in the same commit."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from onejob.core.job import ENDED, ChainId, Claimed, JobId, Lease, State, WorkerId
+from onejob.core.job import ENDED, JobId, State, WorkerId
 from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
+from onejob.stores.sqlite.claim import claim, claimed
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.dead import bury
-from onejob.stores.sqlite.ending import Ended, after_end, expire_overdue
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.ending import Ended, after_end
+from onejob.stores.sqlite.lanes import plans, refresh
+from onejob.stores.sqlite.limits import tell_who_waits_for_room
+from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.statements import statements
-
-PROMOTE_LIMIT = 1_000
-UNBEATEN_GRACE = 60_000
-"""How long a worker that claims before its first beat counts as alive (ms)."""
 
 _IN_PLACE = frozenset({Move.HAND_BACK, Move.LOSE})
 """Moves after which a job keeps its due time, and so its place in line."""
@@ -28,35 +27,8 @@ def settle(session: Session, done: Sequence[Settlement], ask: Ask | None, now: i
     """End attempts and claim the next; see `Store.settle`."""
     instant = session.now(now)
     settled = _end_attempts(session, done, instant) if done else []
+    refresh(session, instant)
     return SettleReply(settled, Claims([]) if ask is None else claim(session, ask, instant))
-
-
-def claim(session: Session, ask: Ask, now: int | None) -> Claims:
-    """Start waiting jobs; see `Store.claim`."""
-    instant = session.now(now)
-    sql = statements("claim")
-    expire_overdue(session, PROMOTE_LIMIT, instant)
-    session.run(sql["register"], {"worker": ask.worker, "now": instant, "grace": UNBEATEN_GRACE})
-    token = os.urandom(8)
-    jobs: list[Claimed] = []
-    next_due: int | None = None
-    for queue in ask.queues:
-        due = _next_due(session, queue)
-        if due is not None and due <= instant:
-            session.run(sql["promote"], {"queue": queue, "now": instant, "limit": PROMOTE_LIMIT})
-            due = _next_due(session, queue)
-        if due is not None:
-            wait = max(due - instant, 0)
-            next_due = wait if next_due is None else min(next_due, wait)
-        room = ask.limit - len(jobs)
-        if room > 0:
-            rows = session.rows(
-                sql["claim"],
-                {"queue": queue, "worker": ask.worker, "lease": token, "limit": room, "now": instant},
-            )
-            rows.sort(key=_order)
-            jobs += [_claimed(row, queue, token) for row in rows]
-    return Claims(jobs, next_due)
 
 
 def beat(session: Session, sign: Beat, now: int | None) -> Pulse:
@@ -93,7 +65,7 @@ def beat(session: Session, sign: Beat, now: int | None) -> Pulse:
 def expired(session: Session, limit: int, now: int | None) -> list[Expired]:
     """Running jobs whose workers are gone; see `Store.expired`."""
     rows = session.execute(statements("expired")["expired"], {"limit": limit, "now": session.now(now)})
-    return [Expired(_claimed(row, row[13], row[12]), WorkerId(row[14])) for row in rows]
+    return [Expired(claimed(row, row[13], row[12], row[15]), WorkerId(row[14])) for row in rows]
 
 
 def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> list[Settled]:
@@ -102,6 +74,8 @@ def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> lis
     running = {row[1]: row for row in session.execute(sql["look"], {"ids": array(ids)})}
     orphaning = any(MOVES[one.move].orphaned for one in done)
     alive = {row[0] for row in session.execute(sql["alive"], {"now": now})} if orphaning else set[str]()
+    again = any(one.move not in ENDING for one in done)
+    holding = _lanes_that_hold(session, running.values()) if again else set[tuple[str, str]]()
     replies: list[Settled] = []
     updates: list[tuple[object, ...]] = []
     ended: list[Ended] = []
@@ -113,27 +87,48 @@ def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> lis
             replies.append(Settled.LOST)
             continue
         del running[id]  # settled: whatever else this batch says of it comes too late
-        seq, _, token, aborting, digest, queue, _ = row
-        state = State.REVOKED if aborting else _state_after(one)
-        updates.append((*_changes(one, state, now), seq, token))
+        seq, _, token, aborting, digest, queue, _, lane = row
+        state = State.REVOKED if aborting else _state_after(one, lane)
+        keeps_slot = state not in ENDED and (queue, lane) in holding
+        updates.append((*_changes(one, state, now), keeps_slot, seq, token))
         replies.append(Settled.REVOKED if aborting else Settled.DONE)
         if state in ENDED:
-            ended.append(Ended(id, queue, digest, state))
+            ended.append(Ended(id, queue, digest, state, lane=lane))
             if state is State.FAILED and one.dead_letter is not None:
                 dead.append((id, one.dead_letter))
         else:
             session.topics.add("work:" + queue)
+            session.touch(queue, lane, Touch.RETURNED | Touch.LEFT)
     if updates:
         session.executemany(sql["settle"], updates)
     if ended:
         after_end(session, ended, now)
+        tell_who_waits_for_room(session, {job.queue for job in ended})
     if dead:
         bury(session, dead, now)
     return replies
 
 
-def _state_after(one: Settlement) -> State:
-    return ENDING.get(one.move) or (State.DELAYED if one.delay > 0 else State.WAITING)
+def _lanes_that_hold(session: Session, running: Iterable[Row]) -> set[tuple[str, str]]:
+    """The lanes among those of some running jobs that keep a slot over retries."""
+    lanes: defaultdict[str, set[str]] = defaultdict(set)
+    for row in running:
+        if row[7] is not None:
+            lanes[row[5]].add(row[7])
+    return {
+        (queue, plan.key)
+        for queue, keys in lanes.items()
+        for plan in plans(session, queue, keys)
+        if plan.hold
+    }
+
+
+def _state_after(one: Settlement, lane: str | None) -> State:
+    if (ended := ENDING.get(one.move)) is not None:
+        return ended
+    if one.delay > 0:
+        return State.DELAYED
+    return State.WAITING if lane is None else State.PARKED
 
 
 def _changes(one: Settlement, state: State, now: int) -> tuple[object, ...]:
@@ -149,36 +144,4 @@ def _changes(one: Settlement, state: State, now: int) -> tuple[object, ...]:
         rule.misses,
         one.result if state is State.COMPLETED else None,
         one.error,
-    )
-
-
-def _next_due(session: Session, queue: str) -> int | None:
-    row = session.first(statements("claim")["next_due"], {"queue": queue})
-    return None if row is None else row[0]
-
-
-def _order(row: Row) -> tuple[int, int, int]:
-    return (-row[12], row[10], row[13])
-
-
-def _claimed(row: Row, queue: str, token: bytes) -> Claimed:
-    """Read a row; text is decoded leniently, because one damaged row must not stop a queue."""
-    id = id_from_bytes(row[0])
-    key: bytes | None = row[11]
-    return Claimed(
-        Lease(id, token),
-        queue,
-        row[1].decode("utf-8", "replace"),
-        row[2],
-        row[3],
-        row[4],
-        row[5],
-        row[6],
-        row[7],
-        row[8],
-        row[9],
-        row[10],
-        ChainId(id),
-        0,
-        None if key is None else key.decode("utf-8", "replace"),
     )

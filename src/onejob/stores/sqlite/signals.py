@@ -14,6 +14,7 @@ import secrets
 import socket
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ import apsw
 from onejob.core.errors import OnejobError
 from onejob.stores.sqlite.connect import Connection
 from onejob.stores.sqlite.forking import forks
+from onejob.stores.sqlite.sweeping import SUFFIX, sweep
 
 ANY = "*"
 POLL_WITH_SOCKET = 1.0
@@ -117,8 +119,7 @@ class Signals:
             if address == own:
                 continue
             if self._sender is None:
-                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                self._sender.setblocking(False)
+                self._sender = self._new_sender()
             try:
                 self._sender.sendto(data, address)
             except (ConnectionRefusedError, FileNotFoundError):
@@ -127,6 +128,13 @@ class Signals:
             except OSError:
                 continue  # its buffer is full: it has hints enough
 
+    def _new_sender(self) -> socket.socket:
+        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sender.setblocking(False)
+        # Whoever forgets to close us, or tells something while we are being closed, leaves no open socket.
+        weakref.finalize(self, sender.close)
+        return sender
+
     def _addresses(self) -> list[str]:
         folder = self._folder
         if folder is None:
@@ -134,7 +142,7 @@ class Signals:
         try:
             stamp = folder.stat().st_mtime_ns
             if stamp != self._peers[0]:
-                self._peers = (stamp, [str(entry) for entry in folder.iterdir() if entry.suffix == ".sock"])
+                self._peers = (stamp, [str(entry) for entry in folder.iterdir() if entry.suffix == SUFFIX])
         except OSError:
             self._peers = (-1, [])
         return self._peers[1]
@@ -174,6 +182,8 @@ class Listener:
 
     def _serve(self) -> None:
         version: object = None
+        if self.address is not None:
+            sweep(Path(self.address).parent.parent)
         try:
             while not self._stopping.is_set():
                 topics = self._receive()
@@ -233,12 +243,16 @@ def _try_to_bind(folder: Path) -> socket.socket | None:
     try:
         for place in (folder.parent, folder):
             place.mkdir(mode=0o700, parents=place is not folder, exist_ok=True)
-            if place.stat().st_uid != os.getuid():
+            if place.lstat().st_uid != os.getuid():  # not even a link of somebody else's to a folder of ours
                 return None
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        bound.settimeout(POLL_WITH_SOCKET)
-        bound.bind(str(folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"))
     except OSError:
+        return None
+    try:
+        bound.settimeout(POLL_WITH_SOCKET)
+        bound.bind(str(folder / f"{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"))
+    except OSError:
+        bound.close()
         return None
     return bound
 

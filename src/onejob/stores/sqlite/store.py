@@ -11,6 +11,7 @@ from pathlib import Path
 
 from onejob.core.job import ChainId, Job, JobId, NewJob, State, WorkerId
 from onejob.core.judge import Answer
+from onejob.core.lane import QueueChange, QueueLimits
 from onejob.core.lifecycle import Settlement
 from onejob.core.options import MAX_BULK
 from onejob.store import (
@@ -24,6 +25,7 @@ from onejob.store import (
     Finding,
     JobFilter,
     Key,
+    LaneView,
     Page,
     Pruned,
     Pulse,
@@ -31,7 +33,7 @@ from onejob.store import (
     SettleReply,
     WorkerView,
 )
-from onejob.stores.sqlite import amend, checkup, dead, enqueue, inspect, settle
+from onejob.stores.sqlite import amend, checkup, claim, dead, enqueue, inspect, limits, settle
 from onejob.stores.sqlite.connect import (
     Connection,
     connect,
@@ -91,13 +93,17 @@ class SqliteStore:
 
     async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
         """Start waiting jobs for a worker."""
-        return await self._writer.run(lambda session: settle.claim(session, ask, now))
+        return await self._writer.run(lambda session: claim.claim(session, ask, now))
 
     async def settle(
         self, done: Sequence[Settlement], ask: Ask | None = None, *, now: int | None = None
     ) -> SettleReply:
         """End attempts and claim the next."""
         return await self._writer.run(lambda session: settle.settle(session, done, ask, now))
+
+    async def set_queue(self, queue: str, change: QueueChange) -> QueueLimits:
+        """Change a queue's limits."""
+        return await self._writer.run(lambda session: limits.set_queue(session, queue, change))
 
     async def beat(self, beat: Beat, *, now: int | None = None) -> Pulse:
         """Prolong a worker's leases."""
@@ -112,10 +118,15 @@ class SqliteStore:
         return await self._reader.run(lambda session: settle.expired(session, limit, now))
 
     async def amend(
-        self, ids: Sequence[JobId], amendment: Amendment, *, now: int | None = None
+        self,
+        ids: Sequence[JobId],
+        amendment: Amendment,
+        *,
+        states: frozenset[State] | None = None,
+        now: int | None = None,
     ) -> list[Amended]:
         """Revoke, retry or delete jobs."""
-        return await self._writer.run(lambda session: amend.amend(session, ids, amendment, now))
+        return await self._writer.run(lambda session: amend.amend(session, ids, amendment, states, now))
 
     async def release(self, digest: bytes) -> JobId | None:
         """Make a key vacant."""
@@ -158,8 +169,8 @@ class SqliteStore:
         return await self._reader.run(inspect.waiting_since)
 
     async def exists(self) -> bool:
-        """True once the file has been made."""
-        return Path(self.path).is_file()  # noqa: ASYNC240 - a look at a local folder
+        """True once the file has our tables; or is damaged, which the next look will tell."""
+        return await asyncio.to_thread(checkup.has_tables, self.path)
 
     async def checkup(self) -> list[Finding]:
         """What is wrong with the file."""
@@ -186,6 +197,22 @@ class SqliteStore:
     async def counts(self) -> dict[str, dict[State, int]]:
         """Jobs per queue and state."""
         return await self._reader.run(inspect.counts)
+
+    async def limits(self) -> dict[str, QueueLimits]:
+        """The limits of every queue that has any."""
+        return await self._reader.run(limits.limits)
+
+    async def lane(self, queue: str, key: str) -> LaneView | None:
+        """One lane."""
+        return await self._reader.run(lambda session: limits.lane(session, queue, key))
+
+    async def lanes(self, queue: str | None = None, limit: int = 100) -> list[LaneView]:
+        """Lanes in use."""
+        return await self._reader.run(lambda session: limits.lanes(session, queue, limit))
+
+    async def ahead(self, id: JobId, limit: int = 1_000) -> int:
+        """How many have their turn before a job."""
+        return await self._reader.run(lambda session: limits.ahead(session, id, limit))
 
     async def workers(self) -> list[WorkerView]:
         """Workers on record."""

@@ -10,7 +10,7 @@ A store gets the whole suite from a test module of three lines:
 `clock` is the fake clock the store must run on. The `onejob` pytest plugin runs these coroutine tests.
 """
 
-from onejob.testing.conformance.amend import TestDelete, TestRetry, TestRevoke
+from onejob.testing.conformance.amend import TestDelete, TestRetry, TestRevoke, TestStates
 from onejob.testing.conformance.beat import TestBeat
 from onejob.testing.conformance.claim import TestClaim
 from onejob.testing.conformance.corners import TestCorners
@@ -25,30 +25,51 @@ from onejob.testing.conformance.expired import TestExpired
 from onejob.testing.conformance.filter import TestFilter
 from onejob.testing.conformance.fixtures import clock
 from onejob.testing.conformance.inspect import TestInspect
+from onejob.testing.conformance.lane_limits import TestDuplicatesInLanes, TestLaneLimits
+from onejob.testing.conformance.lane_views import TestAhead, TestLaneViews
+from onejob.testing.conformance.lanes import TestLanes, TestRetriesInLanes, TestSlots
+from onejob.testing.conformance.limits import TestPause, TestQueueLimits
+from onejob.testing.conformance.openings import TestOpenings
 from onejob.testing.conformance.prune import TestPrune
+from onejob.testing.conformance.rates import TestGates, TestRates
 from onejob.testing.conformance.release import TestRelease
+from onejob.testing.conformance.revoke import TestRevocation
 from onejob.testing.conformance.settle import TestSettle
 from onejob.testing.conformance.transaction import TestTransaction
 from onejob.testing.conformance.wait import TestWait
 
 __all__ = [
+    "TestAhead",
     "TestBeat",
     "TestClaim",
     "TestCorners",
     "TestDead",
     "TestDelete",
     "TestDeleteOfTheDead",
+    "TestDuplicatesInLanes",
     "TestEnqueue",
     "TestExpired",
     "TestFilter",
+    "TestGates",
     "TestInspect",
+    "TestLaneLimits",
+    "TestLaneViews",
+    "TestLanes",
     "TestListOfTheDead",
+    "TestOpenings",
+    "TestPause",
     "TestPrune",
+    "TestQueueLimits",
+    "TestRates",
     "TestRelease",
+    "TestRetriesInLanes",
     "TestRetry",
     "TestRetryOfTheDead",
+    "TestRevocation",
     "TestRevoke",
     "TestSettle",
+    "TestSlots",
+    "TestStates",
     "TestTransaction",
     "TestWait",
     "clock",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onejob.core.dedup import Unique
-from onejob.core.job import State
+from onejob.core.job import JobId, State
 from onejob.core.judge import Outcome
 from onejob.core.lifecycle import Move
 from onejob.store import Amended, Amendment, JobStore
@@ -28,6 +28,27 @@ async def ask(store: JobStore, id: str, amendment: Amendment) -> Amended:
     """Amend one job."""
     [amended] = await store.amend([(await look(store, id)).id], amendment)
     return amended
+
+
+class TestStates:
+    async def test_only_what_is_still_as_it_was_seen_is_changed(self, store: JobStore) -> None:
+        done, running, queued = job(), job(), job(delay=1_000)
+        await put(store, done)
+        await run(store)
+        await store.enqueue([running, queued])
+        await start_one(store)
+        ids = [done.id, running.id, queued.id, new_id()]
+        for amendment in Amendment:
+            answers = await store.amend(ids, amendment, states=frozenset({State.FAILED}))
+            assert answers == [Amended.MOVED] * 3 + [Amended.NOT_FOUND]
+        assert [await state_of(store, id) for id in ids[:3]] == ["completed", "running", "delayed"]
+        seen = frozenset({State.COMPLETED, State.DELAYED})
+        answers = await store.amend(ids, Amendment.DELETE, states=seen)
+        assert answers == [Amended.DELETED, Amended.MOVED, Amended.DELETED, Amended.NOT_FOUND]
+
+    async def test_what_is_no_id_is_not_found(self, store: JobStore) -> None:
+        answers = await store.amend([JobId("no id")], Amendment.DELETE, states=frozenset(State))
+        assert answers == [Amended.NOT_FOUND]
 
 
 class TestRevoke:

@@ -8,6 +8,7 @@ import pytest
 
 from onejob.core.dead_letter import copy_id
 from onejob.core.dedup import Unique
+from onejob.core.filter import parse
 from onejob.core.job import Claimed, Job, JobId, State
 from onejob.core.judge import Outcome
 from onejob.core.lifecycle import ENDING, MOVES, SETTLING, Lost, Move, Raised, Settlement, after_attempt
@@ -65,6 +66,38 @@ async def amended(store: JobStore, id: str, amendment: Amendment) -> Amended:
 
 
 class TestDead:
+    async def test_dead_letters_are_found_by_the_queue_of_their_originals(self, store: JobStore) -> None:
+        _, copy = await buried(store)
+        _, other = await buried(store, queue="r")
+        for text, found in (
+            ("origin:q", [copy.id]),
+            ("origin:*", [other.id, copy.id]),
+            ("origin:dead", []),
+            ("origin:q,r queue:dead state:waiting error:valueerror", [other.id, copy.id]),
+        ):
+            assert [one.id for one in (await store.jobs(parse(text))).jobs] == found
+            assert await store.count(parse(text)) == len(found)
+
+    async def test_dead_letters_wait_for_a_person(self, store: JobStore) -> None:
+        await buried(store)
+        assert await store.waiting_since() == {}
+        waiting = await put(store, job(queue="dead"))
+        assert await store.waiting_since() == {"dead": (await look(store, waiting.id)).due}
+
+    async def test_an_original_that_is_made_again_holds_the_key_that_still_names_it(
+        self, store: JobStore
+    ) -> None:
+        unique = Unique.latest(failed="keep")
+        original, copy = await buried(store, unique=unique)
+        assert await amended(store, original.id, Amendment.DELETE) is Amended.DELETED
+        assert await amended(store, copy.id, Amendment.RETRY) is Amended.RETRIED
+        newcomer = job(unique=unique, payload=b'{"a":2}')
+        answer = await put(store, newcomer)
+        assert (answer.outcome, answer.id) == (Outcome.UPDATED, original.id)
+        assert (await look(store, original.id)).payload == newcomer.payload
+        await finish(store, await start_one(store))
+        assert (await put(store, job(unique=unique))).outcome is Outcome.CREATED
+
     async def test_a_failed_job_leaves_a_copy_that_waits_elsewhere(
         self, store: JobStore, clock: FakeClock
     ) -> None:

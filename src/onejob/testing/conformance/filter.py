@@ -22,6 +22,7 @@ class TestFilter:
         for nothing in (
             JobFilter(states=frozenset()),
             JobFilter(queues=frozenset()),
+            JobFilter(origins=frozenset()),
             JobFilter(tasks=frozenset()),
             JobFilter(keys=frozenset()),
             JobFilter(ids=frozenset()),

@@ -11,6 +11,7 @@ from onejob.core.dedup import Plan, Unique, compile_rules, forced
 from onejob.core.identity import Realm, fingerprint, key_text
 from onejob.core.job import ChainId, Claimed, Job, JobId, NewJob, State, WorkerId
 from onejob.core.judge import Answer
+from onejob.core.lane import LanePlan
 from onejob.core.lifecycle import Move, Settlement
 from onejob.store import Ask, Beat, JobStore, Pulse, Retention, Settled
 
@@ -49,6 +50,7 @@ def job(  # noqa: PLR0913 - one keyword for each thing a test may vary
     max_crashes: int = 3,
     options: bytes | None = None,
     caller: str | None = None,
+    lane: LanePlan | None = None,
 ) -> NewJob:
     """A newcomer; with `unique` it claims `key`."""
     plan = None
@@ -74,6 +76,7 @@ def job(  # noqa: PLR0913 - one keyword for each thing a test may vary
         max_crashes=max_crashes,
         options=options,
         caller=None if caller is None else ChainId(caller),
+        lane=lane,
     )
 
 

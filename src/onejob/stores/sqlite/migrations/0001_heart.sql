@@ -1,4 +1,4 @@
--- The heart: jobs, the keys they hold, and the workers that run them. Instants are milliseconds.
+-- The heart: jobs, the keys they hold, the lanes they share and the workers that run them. Instants are milliseconds.
 
 create table onejob_job (
     seq integer primary key,           -- order of acceptance
@@ -36,16 +36,27 @@ create table onejob_job (
     error text,
     size integer,                      -- of the payload before compression; null: as it is
     origin blob,                       -- of a dead letter: the job that failed, and its queue
-    origin_queue text
+    origin_queue text,
+    lane text,                         -- the key of its lane
+    lane_plan blob,                    -- the limits that it brought; null: one at a time
+    slot integer not null default 0    -- 1 while it takes a slot of its lane
 ) strict;
 
 create index onejob_job_waiting on onejob_job (queue, priority desc, due, seq) where state = 'waiting';
 create index onejob_job_delayed on onejob_job (queue, due) where state = 'delayed';
-create index onejob_job_running on onejob_job (worker) where state = 'running';
+create index onejob_job_running on onejob_job (worker, queue) where state = 'running';
 create index onejob_job_ended on onejob_job (state, ended) where ended is not null;
 create index onejob_job_expires on onejob_job (expires) where expires is not null and ended is null;
 create index onejob_job_follows on onejob_job (follows) where follows is not null;
 create index onejob_job_dead on onejob_job (origin_queue, seq) where origin_queue is not null;
+
+-- A lane's live jobs: who takes its slots, and whose turn it is, by acceptance or else by priority.
+-- `ended` makes the index enough by itself to answer what is asked of a lane. Those whose turn it is come right
+-- before those whose turn is next, so that one page of the index is written where it passes from one to the other.
+create index onejob_job_lane on onejob_job (queue, lane, slot desc, state desc, seq, ended)
+where lane is not null and ended is null;
+create index onejob_job_lane_priority on onejob_job (queue, lane, priority desc, due, seq)
+where lane is not null and state = 'parked' and slot = 0;
 
 -- Digests come in no order: beside their own narrow index, the rows can stay in order of arrival.
 create table onejob_key (
@@ -79,4 +90,38 @@ create table onejob_worker (
     started integer not null,
     seen integer not null,
     alive_until integer not null
+) strict, without rowid;
+
+-- A lane's limits, as its newest job brought them; who takes its slots is written in the jobs.
+create table onejob_lane (
+    queue text not null,
+    key text not null,
+    concurrency integer not null,
+    rate_max integer,
+    rate_per integer,
+    hold integer not null,
+    opens_at integer,                  -- when its rate lets somebody who waits for it start
+    primary key (queue, key)
+) strict, without rowid;
+
+create index onejob_lane_rated on onejob_lane (queue) where rate_max is not null;
+create index onejob_lane_opens on onejob_lane (queue, opens_at) where opens_at is not null;
+create index onejob_lane_closed on onejob_lane (queue, opens_at - rate_per) where opens_at is not null;
+
+create table onejob_queue (
+    name text primary key,
+    concurrency integer,
+    rate_max integer,
+    rate_per integer,
+    paused integer not null
+) strict, without rowid;
+
+-- Starts that a rate still counts; those of a queue's own rate have the lane ''.
+create table onejob_start (
+    queue text not null,
+    lane text not null,
+    at integer not null,
+    job blob not null,
+    lease blob not null,               -- each start has its own; an attempt that was handed back counts again
+    primary key (queue, lane, at, job, lease)
 ) strict, without rowid;

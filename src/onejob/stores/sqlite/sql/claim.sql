@@ -1,4 +1,5 @@
--- claim: start waiting jobs for one worker; a claim is a start, and never looks at keys.
+-- claim: start waiting jobs for one worker; a claim is a start, and never looks at keys. What waits may start as far
+-- as its lane is concerned.
 
 -- register: a worker that claims before its first beat is alive until a beat says more.
 insert into onejob_worker (id, queues, host, pid, concurrency, started, seen, alive_until)
@@ -11,19 +12,21 @@ where expires <= :now and expires is not null and ended is null
     and state in ('blocked', 'delayed', 'parked', 'waiting')
 limit :limit;
 
--- promote: delayed jobs of a queue whose time has come wait from now on.
+-- promote: delayed jobs of a queue whose time has come wait from now on, those of a lane for their turn.
 update onejob_job
-set state = 'waiting'
+set state = iif(lane is null, 'waiting', 'parked')
 where seq in (
     select seq from onejob_job
     where state = 'delayed' and queue = :queue and due <= :now
     order by due
     limit :limit
-);
+)
+returning queue, lane;
 
 -- claim: up to :limit waiting jobs of a queue, best priority first, then by due time, then by acceptance.
 update onejob_job
-set state = 'running', attempt = attempt + 1, lease = :lease, worker = :worker, started = :now
+set state = 'running', attempt = attempt + 1, lease = :lease, worker = :worker, started = :now,
+    slot = (lane is not null)
 where seq in (
     select seq from onejob_job
     where state = 'waiting' and queue = :queue and (expires is null or expires > :now)
@@ -32,7 +35,21 @@ where seq in (
 )
 returning
     id, cast(task as blob), payload, options, attempt, failures, crashes, max_crashes, misses, accepted, due,
-    cast(key as blob), priority, seq;
+    cast(key as blob), priority, seq, cast(lane as blob);
 
--- next_due: when the next delayed job of a queue becomes due.
-select min(due) from onejob_job where state = 'delayed' and queue = :queue;
+-- outlook: what time brings to a queue (its next delayed job, a lane that opens), whether any lane has a rate, and
+-- the queue's own limits. Lanes that a clock since set back has closed for too long are looked at now.
+select
+    (select min(due) from onejob_job where state = 'delayed' and queue = :queue),
+    coalesce(
+        (
+            select :now from onejob_lane
+            where queue = :queue and opens_at - rate_per > :now and opens_at is not null
+            limit 1
+        ),
+        (select min(opens_at) from onejob_lane where queue = :queue and opens_at is not null)
+    ),
+    exists (select 1 from onejob_lane indexed by onejob_lane_rated where queue = :queue and rate_max is not null),
+    q.concurrency, q.rate_max, q.rate_per, coalesce(q.paused, 0)
+from (select 1)
+left join onejob_queue q on q.name = :queue;

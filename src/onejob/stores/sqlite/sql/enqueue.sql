@@ -5,7 +5,7 @@ select
     k.holder, coalesce(j.state, k.ended), k.since, k.completed_until, k.failed_until,
     coalesce(j.accepted, k.since), coalesce(j.due, k.since), coalesce(j.attempt, 1), coalesce(j.priority, 0),
     j.options, j.expires, k.follows, coalesce(j.fingerprint, k.fingerprint), coalesce(j.items, 0),
-    coalesce(j.size, length(j.payload), 0), j.calls, j.id is null, k.digest
+    coalesce(j.size, length(j.payload), 0), j.calls, j.id is null, k.digest, j.lane
 from onejob_key k
 left join onejob_job j on j.id = k.holder
 where k.digest in carray(:digests);
@@ -18,17 +18,19 @@ select 1 from onejob_job where id = :id;
 
 -- insert_job: a new job without a key; an id that is already there is left alone.
 insert into onejob_job (
-    id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes
+    id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes, lane,
+    lane_plan
 )
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 on conflict (id) do nothing;
 
 -- insert_keyed_job: a new job that takes a key.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
-    items, follows, digest, key, plan, fingerprint, calls, size
+    items, follows, digest, key, plan, fingerprint, calls, size, lane, lane_plan
 )
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20);
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
+    ?22);
 
 -- take_key: the key now points to the new holder, whatever it pointed to before.
 insert into onejob_key (
@@ -47,16 +49,23 @@ set payload = case when :append then cast(payload || x'0a' || :payload as blob) 
     items = case when :append then items + :items else :items end,
     size = case when :append then coalesce(size, length(payload)) + 1 + :size else :size end,
     due = :due,
-    state = case when state in ('blocked', 'parked') then state when :due > :now then 'delayed' else 'waiting' end,
+    state = case
+        when state = 'blocked' then state
+        when :due > :now then 'delayed'
+        when lane is not null then 'parked'
+        else 'waiting'
+    end,
     updated = :now,
     calls = :calls
 where id = :id and state in ('blocked', 'delayed', 'parked', 'waiting')
-returning queue;
+returning queue, lane;
 
 -- hurry_holder: a delayed holder that is full becomes due at once.
 update onejob_job
-set due = :now, state = case state when 'delayed' then 'waiting' else state end
-where id = :id and state in ('blocked', 'delayed') and due > :now;
+set due = :now,
+    state = case when state = 'blocked' then state when lane is not null then 'parked' else 'waiting' end
+where id = :id and state in ('blocked', 'delayed') and due > :now
+returning queue, lane;
 
 -- count_absorbed: duplicates counted in memory since the last flush.
 update onejob_key

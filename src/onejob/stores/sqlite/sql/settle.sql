@@ -1,7 +1,7 @@
 -- settle: end attempts, guarded by id, state and lease; a refused one changes nothing.
 
 -- look: the running jobs among those to be settled, and what guards them.
-select seq, id, lease, aborting, digest, queue, worker
+select seq, id, lease, aborting, digest, queue, worker, lane
 from onejob_job
 where id in carray(:ids) and state = 'running';
 
@@ -12,8 +12,8 @@ select id from onejob_worker where alive_until > :now;
 update onejob_job
 set state = ?1, ended = ?2, due = coalesce(?3, due), attempt = attempt + ?4, failures = failures + ?5,
     crashes = crashes + ?6, misses = misses + ?7, result = ?8,
-    error = iif(?1 = 'completed', null, coalesce(?9, error))
-where seq = ?10 and state = 'running' and lease = ?11;
+    error = iif(?1 = 'completed', null, coalesce(?9, error)), slot = ?10
+where seq = ?11 and state = 'running' and lease = ?12;
 
 -- look_at_keys: the keys of jobs that have just ended.
 select digest, holder, follows, completed_until, failed_until from onejob_key where digest in carray(:digests);
@@ -30,9 +30,14 @@ update onejob_key set ended = ?, ended_at = ?, forget_at = ? where digest = ?;
 -- release_followers: jobs that waited for this one wait for whom it was waiting for, or for nobody.
 update onejob_job
 set follows = :instead,
-    state = case when :instead is not null then 'blocked' when due > :now then 'delayed' else 'waiting' end
+    state = case
+        when :instead is not null then 'blocked'
+        when due > :now then 'delayed'
+        when lane is not null then 'parked'
+        else 'waiting'
+    end
 where follows = :id and state = 'blocked'
-returning queue;
+returning queue, lane;
 
 -- pass_on_follows: the same in the key, for whoever takes it next.
 update onejob_key set follows = :instead where digest = :digest and follows = :id;

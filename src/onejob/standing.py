@@ -1,0 +1,162 @@
+"""How one job stands, in words: what it waits for, or how it ended. Facts in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+import msgspec
+
+from onejob.core.job import Job, JobId, State
+from onejob.core.lane import QueueLimits
+from onejob.store import LaneView, WorkerView
+
+READY = frozenset({State.WAITING, State.PARKED})
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's standing depends on besides the job itself, as a store had it at one instant."""
+
+    now: int
+    workers: Sequence[WorkerView] = ()
+    limits: QueueLimits = QueueLimits()
+    """Those of its queue."""
+    running: int = 0
+    """How many jobs of its queue run; counted only where a limit bounds them."""
+    lane: LaneView | None = None
+    """Its lane, while it is live."""
+    ahead: int = 0
+    """How many ready jobs of its lane have their turn before it."""
+    before: Job | None = None
+    """Who takes the slot that it waits for, or has its turn next."""
+
+    @property
+    def opens_in(self) -> int | None:
+        """Milliseconds until the rate of its lane lets a job start; None if no rate holds it up."""
+        if self.lane is None or self.lane.opens_at is None or self.lane.opens_at <= self.now:
+            return None
+        return self.lane.opens_at - self.now
+
+
+def first_before(job: Job, lane: LaneView) -> JobId | None:
+    """Whom a ready job of a lane waits for: who takes the slot, or else whose turn is next."""
+    if job.id in lane.holders:
+        return None
+    if lane.taken >= lane.plan.concurrency:
+        return lane.holders[0]
+    return None if lane.head == job.id else lane.head
+
+
+def how_it_stands(job: Job, around: Surroundings) -> Iterator[str]:
+    """How a job stands, and then what else there is to say of it."""
+    yield f"Job {job.id} of task {job.task!r} in queue {job.queue!r}: {_standing(job, around)}"
+    if job.state in READY:
+        yield from _held_up(job, around)
+    if around.lane is not None:
+        yield f"Its {lane_in_words(around.lane)}."
+    if job.origin is not None:
+        yield (
+            f"It is the dead letter of job {job.origin}, which failed in queue {job.origin_queue!r}: retry either "
+            "of them, and that one runs again."
+        )
+
+
+def lane_in_words(view: LaneView) -> str:
+    """How a lane stands."""
+    plan, ready = view.plan, _jobs(view.ready, "is", "are")
+    return f'lane "{plan.key}" takes {plan}: {view.taken} of {plan.concurrency} slots in use, {ready} ready'
+
+
+def span(milliseconds: int) -> str:
+    """A length of time as people say it."""
+    seconds = abs(milliseconds) / 1000
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.1f}".removesuffix(".0") + " s" if seconds >= 0.1 else f"{milliseconds} ms"
+
+
+def _standing(job: Job, around: Surroundings) -> str:
+    now = around.now
+    match job.state:
+        case State.BLOCKED:
+            return f"blocked; it starts only after job {job.follows} has ended."
+        case State.PARKED:
+            return (
+                f"parked{_behind(around)}; it has been due for {span(now - job.due)}{_nobody(job, around)}."
+            )
+        case State.DELAYED:
+            return f"delayed; {_delay(job)}, due in {span(max(0, job.due - now))}."
+        case State.WAITING:
+            return f"waiting for {span(now - job.due)}; {_who_serves(job, around.workers)}."
+        case State.RUNNING:
+            asked = "; it has been asked to stop" if job.aborting else ""
+            since = "" if job.started is None else f" for {span(now - job.started)}"
+            return f"running{since} on worker {job.worker}, attempt {job.attempt}{asked}."
+        case State.COMPLETED | State.FAILED | State.REVOKED:
+            ago = "" if job.ended is None else f" {span(now - job.ended)} ago"
+            why = f": {_first_line(job.error)}" if job.error and job.error != job.state else ""
+            return f"{job.state}{ago}{why}."
+        case _:
+            assert_never(job.state)
+
+
+def _held_up(job: Job, around: Surroundings) -> Iterator[str]:
+    """Everything that keeps a ready job from starting now, but for the want of a worker."""
+    limits = around.limits
+    if limits.paused:
+        yield f"Queue paused: nothing of {job.queue!r} starts until somebody resumes it (onejob resume {job.queue})."
+    if around.ahead:
+        yield f"{_jobs(around.ahead, 'of its lane is', 'of its lane are')} ahead of it."
+    if around.opens_in is not None and around.lane is not None:
+        yield f"The rate window of its lane opens in {span(around.opens_in)} ({around.lane.plan.rate})."
+    if limits.concurrency is not None and around.running >= limits.concurrency:
+        yield f"The queue limit of {limits.concurrency} is full: so many jobs of {job.queue!r} are running."
+    if limits.rate is not None:
+        yield f"Queue {job.queue!r} starts at most {limits.rate}, all its jobs together."
+
+
+def _behind(around: Surroundings) -> str:
+    if around.before is None:
+        return ""
+    lane = around.lane
+    others = 0 if lane is None or lane.taken < lane.plan.concurrency else lane.taken - 1
+    more = f" and {others} more" if others else ""
+    return f" behind job {around.before.id} ({around.before.state}){more}"
+
+
+def _jobs(count: int, one: str, many: str) -> str:
+    return f"1 job {one}" if count == 1 else f"{count} jobs {many}"
+
+
+def _delay(job: Job) -> str:
+    if job.failures:
+        return (
+            f"to be retried after failure {job.failures} ({_first_line(job.error or 'no error on record')})"
+        )
+    if job.misses:
+        return f"handed back {job.misses} times, because no worker of its queue knew its task"
+    if job.crashes:
+        return f"to be run again after {job.crashes} lost workers"
+    if job.attempt:
+        return "snoozed by its handler"
+    return "not due yet"
+
+
+def _nobody(job: Job, around: Surroundings) -> str:
+    serving = any(worker.alive and job.queue in worker.queues for worker in around.workers)
+    return "" if serving else f"; {_who_serves(job, around.workers)}"
+
+
+def _who_serves(job: Job, workers: Sequence[WorkerView]) -> str:
+    serving = [worker for worker in workers if worker.alive and job.queue in worker.queues]
+    if not serving:
+        return f"no worker serves queue {job.queue!r}: start one with `onejob worker module:app`"
+    slots = sum(worker.concurrency for worker in serving)
+    busy = sum(worker.running for worker in serving)
+    return f"{len(serving)} worker(s) serve its queue, with {busy} of {slots} slots in use"
+
+
+def _first_line(text: str) -> str:
+    line = text.split("\n", 1)[0]
+    return line if len(line) <= 200 else line[:199] + "…"
