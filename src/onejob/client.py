@@ -323,7 +323,7 @@ def _log(receipt: Receipt[Any]) -> None:
 def _log_lane(receipt: Receipt[Any]) -> None:
     text = f"{lane_in_words(receipt)}: the newest job of a lane sets its limits (task {receipt.task})"
     fields = {"job": receipt.id, "task": receipt.task, "queue": receipt.queue}
-    event(logger, logging.WARNING, "lane.changed", text, lane=receipt.lane and receipt.lane.key, **fields)
+    event(logger, logging.WARNING, "lane.changed", text, lane=receipt.lane, **fields)
 
 
 def _close_all() -> None:

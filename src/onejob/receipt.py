@@ -108,9 +108,9 @@ class Receipt(msgspec.Struct, Generic[R], frozen=True, gc=False):
         return self._answer.options_differ
 
     @property
-    def lane(self) -> LanePlan | None:
-        """The lane that this call asked for, with its limits; None if it asked for none."""
-        return self.call.lane
+    def lane(self) -> str | None:
+        """The key of the lane that this call asked for; None if it asked for none."""
+        return None if self.call.lane is None else self.call.lane.key
 
     @property
     def former_lane(self) -> LanePlan | None:
@@ -148,7 +148,7 @@ def in_words(receipt: Receipt[Any]) -> str:
 
 def lane_in_words(receipt: Receipt[Any]) -> str:
     """Say how a call changed the limits of its lane; nothing if it did not."""
-    former, lane = receipt.former_lane, receipt.lane
+    former, lane = receipt.former_lane, receipt.call.lane
     if former is None or lane is None:
         return ""
     return f'lane "{lane.key}" now takes {lane}, where it took {former}'

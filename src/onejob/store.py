@@ -275,6 +275,10 @@ class Store(Protocol):
         from the first start until the job has ended; such a job needs no other slot to start again, but the rate's
         leave, and goes first.
 
+        Limits change while jobs run: those that stand at a settlement decide whether the slot is kept, and a rate
+        counts the starts since there is one, but none that a shorter window has let a store forget. A lane that is
+        not in use may be forgotten; then the limits that a revived job once brought stand again.
+
         **Queue limits** (`set_queue`) hold over all workers: nothing of a paused queue starts, no more than
         `concurrency` of its jobs run, no more than `rate` start. Every start counts, retries included.
 

@@ -59,7 +59,8 @@ ACTIONS = (
     *("advance_to_an_edge",) * 3,
     *("amend",) * 3,
     *("revive",) * 2,
-    *("set_queue", "queue_in_lane", "queue_in_lane", "look"),
+    *("set_queue", "queue_in_lane") * 2,
+    *("look", "bury"),
 )
 WORKERS = ("w1", "w2")
 SPANS = sorted(
@@ -98,7 +99,7 @@ def calls(draw: st.DrawFn) -> Call:
         expires=draw(st.sampled_from((None, None, None, EXPIRES))),
         max_crashes=draw(st.sampled_from((0, 1, 3))),
         items=draw(st.integers(1, 2)) if policy is not None and policy.preset == "collect" else 0,
-        dead_letter=draw(st.sampled_from((None, None, DEAD))),
+        dead_letter=draw(st.sampled_from((None, DEAD))),
     )
 
 
@@ -195,9 +196,8 @@ class StoreBesideModel(RuleBasedStateMachine):
     def end_an_attempt(self, draw: Draw) -> None:
         """A job that runs is settled under its lease."""
         if running := self._running():
-            lease = self.pair.model.jobs[draw(st.sampled_from(running))].lease
-            index = next(i for i, (_, mine) in enumerate(self.pair.leases) if mine == lease)
-            self.pair.settle([(index, *self._ending(draw))])
+            index = self._lease_of(draw(st.sampled_from(running)))
+            self.pair.settle([(index, *self._ending(draw))], ask=self._ask(draw))
 
     def settle(self, draw: Draw) -> None:
         """Any moves under any leases ever issued, the latest ones more often."""
@@ -206,7 +206,7 @@ class StoreBesideModel(RuleBasedStateMachine):
                 (known - 1 - draw(st.integers(0, known - 1)), *self._ending(draw))
                 for _ in range(draw(st.integers(1, 3)))
             ]
-            self.pair.settle(ends, ask=(WORKERS[0], QUEUES, 1) if draw(st.booleans()) else None)
+            self.pair.settle(ends, ask=self._ask(draw))
 
     def set_queue(self, draw: Draw) -> None:
         """An operator limits a queue, or lets go."""
@@ -216,7 +216,7 @@ class StoreBesideModel(RuleBasedStateMachine):
             QueueChange(remove_rate=True, concurrency=0, paused=False),
             QueueChange(paused=draw(st.booleans())),
         ]
-        self.pair.set_queue(draw(st.sampled_from(QUEUES)), draw(st.sampled_from(changes)))
+        self.pair.set_queue(draw(st.sampled_from(("q", *QUEUES))), draw(st.sampled_from(changes)))
 
     def look(self, draw: Draw) -> None:
         """An observer asks who is ahead of whom."""
@@ -269,10 +269,26 @@ class StoreBesideModel(RuleBasedStateMachine):
 
     def revive(self, draw: Draw) -> None:
         """An operator retries what has failed or was revoked."""
-        ended = sorted(id for id, job in self.pair.model.jobs.items() if job.state in ("failed", "revoked"))
+        jobs = self.pair.model.jobs
+        letters = sorted(id for id, job in jobs.items() if job.origin)
+        ended = sorted(id for id, job in jobs.items() if job.state in ("failed", "revoked"))
+        ended = letters if letters and draw(st.booleans()) else ended
         if ended:
             words = (Amendment.RETRY, Amendment.RETRY, Amendment.RETRY_WITHOUT_KEY)
             self.pair.amend(draw(st.sampled_from(ended)), draw(st.sampled_from(words)))
+
+    def bury(self, draw: Draw) -> None:
+        """A job fails for good and leaves a dead letter, of which it may be made again if it is deleted."""
+        graves = [id for id in self._running() if self.pair.model.jobs[id].call.dead_letter]
+        remembered = [id for id in graves if self._is_remembered(id)]
+        if graves:
+            id = draw(st.sampled_from(remembered or graves))
+            self.pair.settle([(self._lease_of(id), Move.FAIL, 0)])
+            steps = draw(st.integers(0, 3))
+            for amendment in (Amendment.DELETE, Amendment.RETRY)[:steps]:
+                self.pair.amend(id, amendment)
+            if steps == 3:
+                self.claim(draw)
 
     def release(self, draw: Draw) -> None:
         """An operator frees a key."""
@@ -305,6 +321,13 @@ class StoreBesideModel(RuleBasedStateMachine):
         delays = move in (Move.RETRY, Move.SNOOZE, Move.MISS, Move.CRASH)
         return move, draw(st.sampled_from((BACKOFF, 0))) if delays else 0
 
+    def _ask(self, draw: Draw) -> tuple[str, tuple[str, ...], int] | None:
+        return (WORKERS[0], QUEUES, draw(st.sampled_from((ALL, 1)))) if draw(st.booleans()) else None
+
+    def _lease_of(self, id: str) -> int:
+        lease = self.pair.model.jobs[id].lease
+        return next(index for index, (_, mine) in enumerate(self.pair.leases) if mine == lease)
+
     def _lane(self, draw: Draw, queue: str) -> LaneLimits | None:
         """No lane, or one whose limits are now and then others than those that stand."""
         if draw(st.booleans()):
@@ -315,6 +338,11 @@ class StoreBesideModel(RuleBasedStateMachine):
 
     def _running(self) -> list[str]:
         return sorted(id for id, job in self.pair.model.jobs.items() if job.state == "running")
+
+    def _is_remembered(self, id: str) -> bool:
+        """True if its key outlives its failure."""
+        keys = self.pair.model.keys.values()
+        return any(key.holder == id and key.failed_until is not None for key in keys)
 
     def _has_started(self, id: str) -> bool:
         job = self.pair.model.jobs.get(id)

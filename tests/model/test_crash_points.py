@@ -20,15 +20,16 @@ from uuid import UUID
 import apsw
 import pytest
 from pair import ALL, Pair
-from policies import BACKOFF, DELAY, EXPIRES, LEASE, QUEUES, WAIT, WINDOW, digest
+from policies import BACKOFF, DEAD, DELAY, EXPIRES, LEASE, PER, QUEUES, WAIT, WINDOW, digest
 
 from onejob.core.errors import StoreFull
+from onejob.core.lane import QueueChange, Rate
 from onejob.core.lifecycle import Move
 from onejob.store import Amendment, JobStore
 from onejob.stores.sqlite.store import SqliteStore
 from onejob.testing.clock import FakeClock
 from onejob.testing.model import Model
-from onejob.testing.records import Call
+from onejob.testing.records import Call, LaneLimits, Pace
 from onejob.testing.verdicts import Policy
 
 KEY = digest("q", "t", "a")
@@ -73,9 +74,18 @@ def advance(span: int) -> Step:
     return lambda pair: pair.clock.tick(span)
 
 
+def limit(change: QueueChange) -> Step:
+    return lambda pair: pair.set_queue("q", change)
+
+
+LANE, HELD = LaneLimits("x"), LaneLimits("x", hold=True)
+WIDE, PACED = LaneLimits("x", 2), LaneLimits("x", 2, Pace(1, PER))
 LATEST, SECOND = call(1, "latest"), call(2, "latest")
 RUNNING = [put(LATEST), start]
 FOLLOWED = [*RUNNING, put(SECOND)]
+IN_LANE = [put(call(1, lane=LANE), call(2, lane=LANE)), start]
+KEPT = [put(call(1, lane=HELD), call(2, lane=HELD)), start, end(Move.RETRY, delay=BACKOFF)]
+BURIED = [put(call(1, dead_letter=DEAD)), start, end(Move.FAIL)]
 
 OPERATIONS: dict[str, tuple[list[Step], Step]] = {
     "enqueue: a batch": ([], put(LATEST, call(3), call(4, "once", queue="r"), SECOND)),
@@ -122,6 +132,49 @@ OPERATIONS: dict[str, tuple[list[Step], Step]] = {
         ],
         lambda pair: pair.prune(0),
     ),
+    "enqueue: other limits for a lane": (IN_LANE, put(call(3, lane=PACED))),
+    "enqueue: a cancelled head of a lane": (
+        [put(call(1, "restart", lane=LANE), call(2, lane=LANE))],
+        put(call(3, "restart", lane=LANE)),
+    ),
+    "enqueue: a postponed head of a lane": (
+        [put(call(1, "latest", lane=LANE), call(2, lane=LANE))],
+        put(call(3, "debounce", wait=WAIT, lane=LANE)),
+    ),
+    "claim: lanes, one of them with a rate": (
+        [put(call(1, lane=LANE), call(2, lane=LANE), call(3, lane=LaneLimits("y", 2, Pace(1, PER)))), beat],
+        claim,
+    ),
+    "claim: a lane whose window opens": (
+        [put(call(1, lane=PACED), call(2, lane=PACED)), start, advance(PER), beat],
+        claim,
+    ),
+    "claim: within the limits of a queue": (
+        [limit(QueueChange(concurrency=2, rate=Rate(1, per=60))), put(call(1), call(2)), beat],
+        claim,
+    ),
+    "settle: a slot for the next claim": (IN_LANE, end(Move.COMPLETE, ask=True)),
+    "settle: a slot of several": (
+        [put(*(call(number, lane=WIDE, priority=number) for number in range(1, 5))), start],
+        end(Move.COMPLETE, ask=True),
+    ),
+    "settle: a rescue in a lane": ([*IN_LANE, advance(LEASE)], end(Move.LOSE)),
+    "settle: a slot that is kept": (
+        [put(call(1, lane=HELD), call(2, lane=HELD)), start],
+        end(Move.RETRY, delay=BACKOFF),
+    ),
+    "settle: a dead letter": ([put(call(1, dead_letter=DEAD)), start], end(Move.FAIL)),
+    "amend: a kept slot that gets free": (KEPT, amend(1, Amendment.REVOKE)),
+    "amend: a job revived into its lane": (
+        [*IN_LANE, end(Move.FAIL), claim],
+        amend(1, Amendment.RETRY),
+    ),
+    "amend: a retried dead letter": (BURIED, amend(1, Amendment.RETRY)),
+    "amend: an original that is made again": (
+        [*BURIED, amend(1, Amendment.DELETE)],
+        amend(1, Amendment.RETRY),
+    ),
+    "set_queue": ([limit(QueueChange(paused=True))], limit(QueueChange(paused=False, concurrency=3))),
     "leave": (RUNNING, lambda pair: pair.leave("w1")),
 }
 

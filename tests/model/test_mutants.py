@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
+import lane_mutants
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -31,7 +32,7 @@ HUNT = settings(
     phases=[Phase.generate],
     suppress_health_check=list(settings().suppress_health_check),
 )
-SUITE = [
+HEART = [
     conformance.TestCorners,
     conformance.TestEnqueue,
     conformance.TestSettle,
@@ -42,26 +43,39 @@ SUITE = [
     conformance.TestPrune,
     conformance.TestClaim,
 ]
+TRAFFIC = [
+    conformance.TestLanes,
+    conformance.TestSlots,
+    conformance.TestRetriesInLanes,
+    conformance.TestRates,
+    conformance.TestGates,
+    conformance.TestLaneLimits,
+    conformance.TestDuplicatesInLanes,
+    conformance.TestQueueLimits,
+    conformance.TestPause,
+    conformance.TestDead,
+    conformance.TestRetryOfTheDead,
+]
 
 
-def conforms(opened: Open) -> bool:
-    """Run the suite until a test fails."""
+def conforms(opened: Open, suites: list[type]) -> bool:
+    """Run the suites until a test fails."""
     try:
-        for suite in SUITE:
+        for suite in suites:
             for name, test in inspect.getmembers(suite, inspect.iscoroutinefunction):
                 if name.startswith("test_"):
-                    for case in cases(test):
+                    for case in cases(suite, test):
                         run_one(opened, getattr(suite(), name), case)
     except AssertionError:
         return False
     return True
 
 
-def cases(test: Any) -> Iterator[dict[str, Any]]:
-    """The sets of arguments that a test is parametrised with."""
+def cases(suite: type, test: Any) -> Iterator[dict[str, Any]]:
+    """The sets of arguments that a test is parametrised with, by itself or with its whole suite."""
     axes: list[list[dict[str, Any]]] = []
-    for mark in getattr(test, "pytestmark", []):
-        names, values = mark.args
+    for mark in (*getattr(suite, "pytestmark", ()), *getattr(test, "pytestmark", ())):
+        names, values = mark.args[:2]
         if isinstance(names, str):
             axes.append([{names: value} for value in values])
         else:
@@ -100,7 +114,7 @@ def open_right(clock: FakeClock) -> JobStore:
 
 
 def test_the_right_store_conforms() -> None:
-    assert conforms(open_right)
+    assert conforms(open_right, [*HEART, *TRAFFIC])
 
 
 def opens(erring: type[ErringStore]) -> Open:
@@ -114,24 +128,35 @@ def opens(erring: type[ErringStore]) -> Open:
 
 @pytest.mark.parametrize("erring", STORES, ids=lambda erring: erring.__name__)
 def test_a_store_that_errs_is_caught(erring: type[ErringStore]) -> None:
-    assert not conforms(opens(erring)) or not agrees_with_the_model(opens(erring))
+    assert not conforms(opens(erring), HEART) or not agrees_with_the_model(opens(erring))
 
 
 @pytest.mark.parametrize("switch", JUDGEMENTS, ids=lambda switch: switch.__name__)
 def test_a_judgement_that_errs_is_caught(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     switch(monkeypatch)
-    assert not conforms(open_right) or not agrees_with_the_model(open_right)
+    assert not conforms(open_right, HEART) or not agrees_with_the_model(open_right)
+
+
+@pytest.mark.parametrize("erring", lane_mutants.STORES, ids=lambda erring: erring.__name__)
+def test_a_store_that_errs_with_lanes_is_caught(erring: type[ErringStore]) -> None:
+    assert not conforms(opens(erring), TRAFFIC) or not agrees_with_the_model(opens(erring))
+
+
+@pytest.mark.parametrize("switch", lane_mutants.SWITCHES, ids=lambda switch: switch.__name__)
+def test_lanes_that_err_are_caught(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch(monkeypatch)
+    assert not conforms(open_right, TRAFFIC) or not agrees_with_the_model(open_right)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("erring", STORES, ids=lambda erring: erring.__name__)
+@pytest.mark.parametrize("erring", [*STORES, *lane_mutants.STORES], ids=lambda erring: erring.__name__)
 def test_the_state_machine_alone_catches_a_store_that_errs(erring: type[ErringStore]) -> None:
     assert not agrees_with_the_model(opens(erring), LONG)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("switch", JUDGEMENTS, ids=lambda switch: switch.__name__)
-def test_the_state_machine_alone_catches_a_judgement_that_errs(
+@pytest.mark.parametrize("switch", [*JUDGEMENTS, *lane_mutants.SWITCHES], ids=lambda switch: switch.__name__)
+def test_the_state_machine_alone_catches_rules_that_err(
     switch: Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch(monkeypatch)

@@ -65,9 +65,8 @@ class Watch:
     def in_order(self, jobs: Iterable[Claimed], now: int) -> None:
         """Of what was there at the last look and is ready, nobody older stayed behind in a lane of one."""
         for job in jobs:
-            if job.lane is None:
-                continue
-            if all(plan.ordered and not plan.hold for plan in self._plans[job.queue, job.lane]):
+            plans = self._plans.get((job.queue, job.lane), [])
+            if plans and all(plan.ordered and not plan.hold for plan in plans):
                 mine = [one for one in self._live if (one.queue, one.lane) == (job.queue, job.lane)]
                 line = [one.id for one in mine if _is_ready(one, now)]
                 assert job.id not in line[1:], f"{job.id} has overtaken {line[0]}"
@@ -85,7 +84,7 @@ class Watch:
         for place, plans in self._plans.items():
             if place not in used:
                 del plans[:-1]
-            most = max((plan.concurrency for plan in plans), default=0)
+            most = max(plan.concurrency for plan in plans)
             assert running[place] <= most, f"{running[place]} jobs of lane {place} run, not {most}"
 
     def _set_rate(self, place: Place, rate: Rate | None) -> None:

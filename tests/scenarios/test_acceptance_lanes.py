@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import told_tasks
 from stage import PATIENCE, Stage, eventually, most_in_any
 
 from onejob import (
@@ -468,7 +469,7 @@ async def test_the_newest_job_sets_the_limits_of_its_lane_and_says_so(
     assert first.former_lane is None
     [second] = await stage.send("2", lane=Lane("x", concurrency=3, rate=Rate(10, per=60)))
     assert second.former_lane is not None
-    assert second.former_lane.concurrency == 1
+    assert (second.lane, second.former_lane.key, second.former_lane.concurrency) == ("x", "x", 1)
     told = 'lane "x" now takes 3 at a time, 10 per 60 s, where it took 1 at a time'
     assert str(second) == f"created: {second.id}, not unique; {told}"
     [record] = [record for record in caplog.records if record.__dict__.get("event") == "lane.changed"]
@@ -490,6 +491,17 @@ async def test_a_duplicate_does_not_change_the_lane(app: App, caplog: pytest.Log
     assert (other.outcome, other.options_differ) == (Outcome.KEPT, True)
     assert [view.plan.key for view in await app.alanes()] == ["x"]
     assert "lane.changed" not in [record.__dict__.get("event") for record in caplog.records]
+
+
+@pytest.mark.parametrize("way", ["coroutine", "thread", "process"])
+async def test_a_handler_knows_its_lane_wherever_it_runs(tmp_path: Path, way: str) -> None:
+    app = App(f"sqlite:///{tmp_path}/jobs.db")
+    function = told_tasks.lane_in_loop if way == "coroutine" else told_tasks.lane_outside
+    task = app.task(name="lane", process=way == "process", lane=Lane(by="user"))(function)
+    async with app, app.worker():
+        with_lane, without = await task.aenqueue(42), await task.using(lane=None).aenqueue(42)
+        assert await with_lane.aresult(timeout=PATIENCE) == "user:42"
+        assert await without.aresult(timeout=PATIENCE) is None
 
 
 async def test_a_handler_knows_its_lane_and_a_filter_finds_it(app: App) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import revocation_tasks
+import told_tasks
 from stage import PATIENCE, Stage, eventually
 
 from onejob import (
@@ -46,7 +46,7 @@ def real(tmp_path: Path) -> App:
 
 
 def waiting_task(app: App, way: str, **settings: Any) -> Task[..., Any]:
-    function = revocation_tasks.in_loop if way == "coroutine" else revocation_tasks.outside
+    function = told_tasks.in_loop if way == "coroutine" else told_tasks.outside
     return app.task(name="wait", process=way == "process", **settings)(function)
 
 
@@ -289,7 +289,7 @@ async def test_the_signal_can_be_handed_to_io(real: App) -> None:
 @pytest.mark.accepts("G40")
 @pytest.mark.parametrize("way", ["coroutine", "process"])
 async def test_a_task_may_ask_to_be_cancelled_instead(real: App, tmp_path: Path, way: str) -> None:
-    function = revocation_tasks.deaf_in_loop if way == "coroutine" else revocation_tasks.deaf_outside
+    function = told_tasks.deaf_in_loop if way == "coroutine" else told_tasks.deaf_outside
     task = real.task(name="deaf", cancel_on_abort=True, process=way == "process", retry=3)(function)
     place = tmp_path / "here"
     async with real, real.worker(poll=60):
@@ -300,6 +300,26 @@ async def test_a_task_may_ask_to_be_cancelled_instead(real: App, tmp_path: Path,
         job = await ended(real, receipt)
     assert (job.state, job.attempt) == (State.REVOKED, 1)
     assert float((tmp_path / "here-cancelled").read_text()) - revoked_at < 5
+
+
+async def test_a_flagged_job_that_still_waits_for_a_process_never_begins(real: App, tmp_path: Path) -> None:
+    task = waiting_task(real, "process")
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with real, real.worker(poll=0.2, children=1):
+        running, waiting = await task.aenqueue(str(first)), await task.aenqueue(str(second))
+        await there_is(first)
+
+        async def claimed() -> bool:
+            job = await real.ajob(waiting)
+            return job is not None and job.state is State.RUNNING
+
+        await eventually(claimed)
+        assert await real.arevoke(waiting) == "flagged"
+        job = await ended(real, waiting)
+        assert (job.state, job.attempt, job.error) == (State.REVOKED, 0, None)
+        assert not second.exists()
+        await real.arevoke(running)
+        assert (await ended(real, running)).attempt == 1
 
 
 # Whatever the handler does then
@@ -381,7 +401,7 @@ def test_a_revocation_survives_a_restart_of_everything(tmp_path: Path) -> None:
 
     def start() -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", "from onejob.cli import main; main()", "worker", "jobs:app"]
-        workers.append(subprocess.Popen([*command, "--lease", "1", "--poll", "0.2", "--quiet"], cwd=tmp_path))
+        workers.append(subprocess.Popen([*command, "--lease", "3", "--poll", "0.2", "--quiet"], cwd=tmp_path))
         return workers[-1]
 
     def until(condition: Callable[[], object]) -> None:

@@ -37,7 +37,7 @@ def sync(kind: str, id: str) -> None: ...
 def lanes() -> None:
     receipt = load.using(lane=Lane("user:42", rate=Rate(10, 60))).enqueue("a")
     assert_type(receipt, Receipt[int])
-    assert_type(receipt.lane, LanePlan | None)
+    assert_type(receipt.lane, str | None)
     assert_type(receipt.former_lane, LanePlan | None)
     load.using(lane=None).enqueue("a")
     load.using(lane="user:42")  # pyright: ignore[reportArgumentType]

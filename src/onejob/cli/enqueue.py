@@ -154,7 +154,7 @@ def receipt_data(receipt: Receipt[Any]) -> dict[str, Any]:
         "age": receipt.age,
         "payload_differs": receipt.payload_differs,
         "options_differ": receipt.options_differ,
-        "lane": None if receipt.lane is None else receipt.lane.key,
+        "lane": receipt.lane,
         "former_lane": None if receipt.former_lane is None else plan_data(receipt.former_lane),
         "text": str(receipt),
     }

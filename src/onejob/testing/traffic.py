@@ -156,9 +156,9 @@ class Traffic:
         edges |= self.edges(queue)
         now_free = {job.call.id for job in self.startable(mine, queue, now)}
         for edge in sorted(edge for edge in edges if edge > now):
-            # Who loses a slot by expiring until then is found out by whoever comes next: that is no due date.
-            lost = {job.lane for job in mine if job.slot and is_past(job, edge)}
-            free = [job for job in self.startable(mine, queue, edge) if job.lane not in lost]
+            # Who makes way by expiring until then is found out by whoever comes next: that is no due date.
+            passed = {job.lane for job in mine if is_past(job, edge)} - {None}
+            free = [job for job in self.startable(mine, queue, edge) if job.lane not in passed]
             if {job.call.id for job in free} - now_free:
                 return edge
         return None

@@ -56,10 +56,13 @@ class Heartbeat:
         """Seconds since the last beat that the store has answered; None before the first. From any thread."""
         return time.monotonic() - self._beaten_at if self._beaten_at else None
 
-    async def start(self, pump: Pump, cancels_on_abort: Callable[[Attempt], bool]) -> None:
-        """Beat once, so that trouble with the store is raised here, then go on in a thread."""
+    async def start(self, pump: Pump, on_revoked: Callable[[Attempt], None]) -> None:
+        """Beat once, so that trouble with the store is raised here, then go on in a thread.
+
+        `on_revoked` is called in the worker's loop, once for each job that should stop.
+        """
         self._pump = pump
-        self._cancels_on_abort = cancels_on_abort
+        self._on_revoked = on_revoked
         self._loop = asyncio.get_running_loop()
         self._watch = LoopWatch(self._loop, self._roster, self._settings.block_warning)
         self._own_loop, self._wake = asyncio.new_event_loop(), asyncio.Event()
@@ -148,8 +151,7 @@ class Heartbeat:
                 self._lose(attempt)
             elif lease.id in pulse.aborting and not attempt.current.aborted:
                 attempt.tell(AbortReason.REVOKED)
-                if self._cancels_on_abort(attempt):
-                    _in_loop(self._loop, attempt.interrupt, Interruption.REVOKED)
+                _in_loop(self._loop, self._on_revoked, attempt)
         self._return_orphans(pulse)
 
     def _lose(self, attempt: Attempt) -> None:

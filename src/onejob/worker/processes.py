@@ -65,12 +65,14 @@ class Processes:
     async def run(self, attempt: Attempt, task: Task[..., Any], options: JobOptions) -> Outcome:
         """Run one attempt to its outcome; never raises."""
         bind(attempt.current)
+        begun = False
         try:
             async with self._process_for(attempt) as process:
+                begun = True
                 end = await self._run_in(process, attempt, task, options)
         except asyncio.CancelledError:
             end = Death("its worker let go of it")
-            if attempt.interrupted is None:
+            if attempt.interrupted is None or not begun:
                 return Returned()
         except OSError as error:
             end = Death(str(error), unborn=True)
@@ -79,6 +81,10 @@ class Processes:
         return (
             _after_death(attempt, end) if isinstance(end, Death) else self._after_end(attempt, options, end)
         )
+
+    def has_waiting(self, attempt: Attempt) -> bool:
+        """True if no process has taken up the attempt yet."""
+        return attempt in self._waiting
 
     def release_waiting(self) -> None:
         """Let go of the attempts that no process has taken up yet; their jobs go back."""

@@ -57,6 +57,10 @@ class Runner:
         """Let go of attempts that wait for a process, so that their jobs go back."""
         self._processes.release_waiting()
 
+    def has_waiting(self, attempt: Attempt) -> bool:
+        """True if the attempt waits for a process, and its handler has not been called."""
+        return self._processes.has_waiting(attempt)
+
     async def run(self, attempt: Attempt) -> Outcome:
         """Run one attempt to its outcome; never raises."""
         claimed = attempt.claimed

@@ -20,7 +20,7 @@ from onejob.core.options import Seconds
 from onejob.hooks import PATIENCE, lived
 from onejob.keepers import Pruner, Rescuer, make_rounds
 from onejob.references import loading
-from onejob.worker.attempt import Attempt, Roster
+from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
 from onejob.worker.health import Health, Phase
 from onejob.worker.heartbeat import Heartbeat
@@ -211,7 +211,7 @@ class Worker:
         try:
             await self._setup.store.open()
             async with lived(self._setup.hooks):
-                await self._heartbeat.start(self._pump, self._cancels_on_abort)
+                await self._heartbeat.start(self._pump, self._on_revoked)
                 self._phase = Phase.SERVING
                 say(logging.INFO, "worker.started", self._greeting(), **self._fields())
                 started.set_result(None)
@@ -307,14 +307,18 @@ class Worker:
     def _greeting(self) -> str:
         settings, where = self.settings, self._setup.where
         served = f"serving {', '.join(settings.queues)} · concurrency {settings.concurrency}"
+        if settings.rate is not None:
+            served += f" · {settings.rate}"
         return f"worker {self.id} {served}{where and ' · '}{where}"
 
     def _fields(self) -> dict[str, object]:
         return {"worker": self.id, "queues": list(self.settings.queues), "pid": os.getpid()}
 
-    def _cancels_on_abort(self, attempt: Attempt) -> bool:
+    def _on_revoked(self, attempt: Attempt) -> None:
+        """A job has been told to stop: break it off if its task asks for that, or if it has not begun."""
         task = self._setup.tasks.get(attempt.claimed.task)
-        return task is not None and task.cancel_on_abort
+        if (task is not None and task.cancel_on_abort) or self._runner.has_waiting(attempt):
+            attempt.interrupt(Interruption.REVOKED)
 
     @contextlib.contextmanager
     def _signals(self) -> Generator[None]:

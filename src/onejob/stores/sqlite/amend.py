@@ -156,7 +156,7 @@ def _revive(session: Session, raw: bytes, row: Row, force: bool, now: int) -> Am
     if state not in (State.FAILED, State.REVOKED):
         return Amended.RUNNING
     rules = None if plan is None else decode_rules(plan)
-    found = None if digest is None else find_holder(session, digest)
+    found = None if digest is None or rules is None else find_holder(session, digest)
     with_key = may_revive(id_from_bytes(raw), rules, found, now)
     if not with_key and not force:
         return Amended.KEPT

@@ -63,7 +63,8 @@ def claim(session: Session, ask: Ask, now: int | None) -> Claims:
         jobs += [claimed(row, queue, token, row[14]) for row in rows]
         if rows and _record(session, outlook, rows, names):
             outlook = _outlook(session, queue, instant)
-            _, opens_at = _room(session, queue, outlook.limits, instant)
+            if len(rows) == room:  # only then can the rate hold somebody up
+                _, opens_at = _room(session, queue, outlook.limits, instant)
         waits += [max(at - instant, 0) for at in (outlook.next, opens_at) if at is not None]
     return Claims(jobs, min(waits, default=None))
 

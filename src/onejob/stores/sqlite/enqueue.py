@@ -210,6 +210,8 @@ class _Batch:
                 session.touch(queue, lane, Touch.RETURNED)
         if decision.change is not None:
             self._change(job, holder, decision)
+        if decision.follows is not None and id_to_bytes(decision.follows) == holder:
+            session.run(self._sql["follow_holder"], {"id": holder, "digest": plan.digest})
         if not decision.creates:
             session.absorb(plan.digest, holder, decision.answer.payload_differs)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from typing import Any
 
 import msgspec
@@ -20,6 +21,19 @@ from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
 EVERYBODY = 2**31
+
+
+class Place(IntEnum):
+    """Where a live job stands in its lane."""
+
+    NOT_READY = 0
+    READY = 1
+    HAS_SLOT = 2
+    """It is its turn, or it runs."""
+    KEEPS_SLOT = 3
+    """Until it has ended, whatever happens in between."""
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(LanePlan)
 
@@ -86,11 +100,12 @@ def count_starts(
     session: Session, queue: str, starts: Sequence[tuple[str, bytes]], lease: bytes, now: int
 ) -> None:
     """Write down starts (lane, job) for the lanes among them that have a rate."""
-    found = plans(session, queue, {lane for lane, _ in starts})
-    rated = {plan.key for plan in found if plan.rate is not None}
+    sql = statements("lanes")
+    keys = array({lane for lane, _ in starts})
+    rated = {row[0] for row in session.execute(sql["rated"], {"queue": queue, "keys": keys})}
     if rated:
         record_starts(session, queue, [start for start in starts if start[0] in rated], lease, now)
-        for lane in rated:
+        for (lane,) in session.rows(sql["used_up"], {"queue": queue, "keys": array(rated)}):
             session.touch(queue, lane, Touch.CAME)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -64,6 +65,7 @@ def forget_starts(session: Session, queue: str, lane: str) -> None:
     session.run(statements("rates")["forget_starts"], {"queue": queue, "lane": lane, "before": FOREVER})
 
 
+@lru_cache(maxsize=1_000)
 def rate_of(rate_max: int | None, rate_per: int | None) -> Rate | None:
     """Read a rate's columns."""
     return None if rate_max is None or rate_per is None else Rate(rate_max, rate_per / 1000)

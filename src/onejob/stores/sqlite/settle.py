@@ -14,7 +14,7 @@ from onejob.stores.sqlite.claim import claim, claimed
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.dead import bury
 from onejob.stores.sqlite.ending import Ended, after_end
-from onejob.stores.sqlite.lanes import plans, refresh
+from onejob.stores.sqlite.lanes import Place, plans, refresh
 from onejob.stores.sqlite.limits import tell_who_waits_for_room
 from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.statements import statements
@@ -89,8 +89,8 @@ def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> lis
         del running[id]  # settled: whatever else this batch says of it comes too late
         seq, _, token, aborting, digest, queue, _, lane = row
         state = State.REVOKED if aborting else _state_after(one, lane)
-        keeps_slot = state not in ENDED and (queue, lane) in holding
-        updates.append((*_changes(one, state, now), keeps_slot, seq, token))
+        place = _place(state, lane, (queue, lane) in holding)
+        updates.append((*_changes(one, state, now), place, seq, token))
         replies.append(Settled.REVOKED if aborting else Settled.DONE)
         if state in ENDED:
             ended.append(Ended(id, queue, digest, state, lane=lane))
@@ -129,6 +129,15 @@ def _state_after(one: Settlement, lane: str | None) -> State:
     if one.delay > 0:
         return State.DELAYED
     return State.WAITING if lane is None else State.PARKED
+
+
+def _place(state: State, lane: str | None, holds: bool) -> Place | None:
+    """Where a job stands in its lane once its attempt has ended."""
+    if lane is None or state in ENDED:
+        return None
+    if holds:
+        return Place.KEEPS_SLOT
+    return Place.READY if state is State.PARKED else Place.NOT_READY
 
 
 def _changes(one: Settlement, state: State, now: int) -> tuple[object, ...]:

@@ -98,6 +98,20 @@ class TestDead:
         await finish(store, await start_one(store))
         assert (await put(store, job(unique=unique))).outcome is Outcome.CREATED
 
+    async def test_who_follows_an_original_that_is_made_again_starts_when_it_has_ended(
+        self, store: JobStore
+    ) -> None:
+        unique = Unique.latest(failed="keep")
+        original, copy = await buried(store, unique=unique)
+        await amended(store, original.id, Amendment.DELETE)
+        await amended(store, copy.id, Amendment.RETRY)
+        claimed = await start_one(store)
+        follower = await put(store, job(unique=unique))
+        assert (claimed.id, (await look(store, follower.id)).follows) == (original.id, original.id)
+        assert await started_ids(store) == []
+        await finish(store, claimed)
+        assert await started_ids(store) == [follower.id]
+
     async def test_a_failed_job_leaves_a_copy_that_waits_elsewhere(
         self, store: JobStore, clock: FakeClock
     ) -> None:

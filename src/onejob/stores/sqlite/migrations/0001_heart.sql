@@ -39,7 +39,7 @@ create table onejob_job (
     origin_queue text,
     lane text,                         -- the key of its lane
     lane_plan blob,                    -- the limits that it brought; null: one at a time
-    slot integer not null default 0    -- 1 while it takes a slot of its lane
+    place integer                      -- in its lane: 0 not ready, 1 ready, 2 has a slot, 3 keeps it until it has ended
 ) strict;
 
 create index onejob_job_waiting on onejob_job (queue, priority desc, due, seq) where state = 'waiting';
@@ -50,13 +50,11 @@ create index onejob_job_expires on onejob_job (expires) where expires is not nul
 create index onejob_job_follows on onejob_job (follows) where follows is not null;
 create index onejob_job_dead on onejob_job (origin_queue, seq) where origin_queue is not null;
 
--- A lane's live jobs: who takes its slots, and whose turn it is, by acceptance or else by priority.
--- `ended` makes the index enough by itself to answer what is asked of a lane. Those whose turn it is come right
--- before those whose turn is next, so that one page of the index is written where it passes from one to the other.
-create index onejob_job_lane on onejob_job (queue, lane, slot desc, state desc, seq, ended)
-where lane is not null and ended is null;
-create index onejob_job_lane_priority on onejob_job (queue, lane, priority desc, due, seq)
-where lane is not null and state = 'parked' and slot = 0;
+-- A lane's live jobs: who has a slot, and whose turn is next, by acceptance or else by priority. A start changes
+-- nothing in them: a slot is a job's from when it is its turn.
+create index onejob_job_lane on onejob_job (queue, lane, place desc, seq) where place is not null;
+create index onejob_job_lane_priority on onejob_job (queue, lane, priority desc, due, seq) where place = 1;
+create index onejob_job_turn on onejob_job (queue, lane, place) where lane is not null and state = 'waiting';
 
 -- Digests come in no order: beside their own narrow index, the rows can stay in order of arrival.
 create table onejob_key (

@@ -14,7 +14,7 @@ limit :limit;
 
 -- promote: delayed jobs of a queue whose time has come wait from now on, those of a lane for their turn.
 update onejob_job
-set state = iif(lane is null, 'waiting', 'parked')
+set state = iif(lane is null, 'waiting', 'parked'), place = iif(place = 0, 1, place)
 where seq in (
     select seq from onejob_job
     where state = 'delayed' and queue = :queue and due <= :now
@@ -25,8 +25,7 @@ returning queue, lane;
 
 -- claim: up to :limit waiting jobs of a queue, best priority first, then by due time, then by acceptance.
 update onejob_job
-set state = 'running', attempt = attempt + 1, lease = :lease, worker = :worker, started = :now,
-    slot = (lane is not null)
+set state = 'running', attempt = attempt + 1, lease = :lease, worker = :worker, started = :now
 where seq in (
     select seq from onejob_job
     where state = 'waiting' and queue = :queue and (expires is null or expires > :now)

@@ -19,18 +19,19 @@ select 1 from onejob_job where id = :id;
 -- insert_job: a new job without a key; an id that is already there is left alone.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes, lane,
-    lane_plan
+    lane_plan, place
 )
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, iif(?12 is null, null, ?4 = 'parked'))
 on conflict (id) do nothing;
 
 -- insert_keyed_job: a new job that takes a key.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
-    items, follows, digest, key, plan, fingerprint, calls, size, lane, lane_plan
+    items, follows, digest, key, plan, fingerprint, calls, size, lane, lane_plan,
+    place
 )
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
-    ?22);
+    ?22, iif(?21 is null, null, ?4 = 'parked'));
 
 -- take_key: the key now points to the new holder, whatever it pointed to before.
 insert into onejob_key (
@@ -55,6 +56,7 @@ set payload = case when :append then cast(payload || x'0a' || :payload as blob) 
         when lane is not null then 'parked'
         else 'waiting'
     end,
+    place = iif(place is null or place = 3, place, state != 'blocked' and :due <= :now),
     updated = :now,
     calls = :calls
 where id = :id and state in ('blocked', 'delayed', 'parked', 'waiting')
@@ -63,9 +65,13 @@ returning queue, lane;
 -- hurry_holder: a delayed holder that is full becomes due at once.
 update onejob_job
 set due = :now,
-    state = case when state = 'blocked' then state when lane is not null then 'parked' else 'waiting' end
+    state = case when state = 'blocked' then state when lane is not null then 'parked' else 'waiting' end,
+    place = iif(place = 0, state != 'blocked', place)
 where id = :id and state in ('blocked', 'delayed') and due > :now
 returning queue, lane;
+
+-- follow_holder: a holder that was made again without its key must know at its end who waits behind it.
+update onejob_job set digest = :digest where id = :id and digest is null;
 
 -- count_absorbed: duplicates counted in memory since the last flush.
 update onejob_key

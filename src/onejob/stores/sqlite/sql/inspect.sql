@@ -72,7 +72,7 @@ select id from onejob_job where follows = :id order by seq;
 
 -- in_use: what makes an observer see a lane l, which claims may not have forgotten yet.
 (
-    exists (select 1 from onejob_job j where j.queue = l.queue and j.lane = l.key and j.ended is null)
+    exists (select 1 from onejob_job j where j.queue = l.queue and j.lane = l.key and j.place is not null)
     or exists (select 1 from onejob_start s where s.queue = l.queue and s.lane = l.key and s.at > :now - l.rate_per)
 )
 
@@ -81,12 +81,12 @@ select
     l.key, l.concurrency, l.rate_max, l.rate_per, l.hold, l.opens_at,
     (
         select count(*) from onejob_job j
-        where j.queue = l.queue and j.lane = l.key and j.slot = 1 and j.ended is null
+        where j.queue = l.queue and j.lane = l.key and j.place >= 2 and (j.place = 3 or j.state = 'running')
     ),
-    (
+    (select count(*) from onejob_job j where j.queue = l.queue and j.lane = l.key and j.place = 1)
+    + (
         select count(*) from onejob_job j
-        where j.queue = l.queue and j.lane = l.key and j.slot in (0, 1) and j.state in ('parked', 'waiting')
-            and j.ended is null
+        where j.queue = l.queue and j.lane = l.key and j.place >= 2 and j.state in ('parked', 'waiting')
     )
 from onejob_lane l
 where l.queue = :queue and l.key = :key and /* in_use */;
@@ -99,20 +99,38 @@ limit :limit;
 
 -- slot_holders: who takes the slots of a lane.
 select id from onejob_job
-where queue = :queue and lane = :lane and slot = 1 and ended is null
+where queue = :queue and lane = :lane and place >= 2 and (place = 3 or state = 'running')
 order by seq
 limit :limit;
 
 -- head_in_order: whose turn is next in a lane that keeps the order of acceptance; who kept a slot goes first.
-select id from onejob_job
-where queue = :queue and lane = :lane and state in ('parked', 'waiting') and slot in (0, 1) and ended is null
-order by slot desc, seq
+select id from (
+    select id, seq, place = 3 as kept from onejob_job
+    where queue = :queue and lane = :lane and place >= 2 and state in ('parked', 'waiting')
+    union all
+    select * from (
+        select id, seq, false from onejob_job
+        where queue = :queue and lane = :lane and place = 1
+        order by seq
+        limit 1
+    )
+)
+order by kept desc, seq
 limit 1;
 
 -- head_by_priority: whose turn is next in any other lane.
-select id from onejob_job
-where queue = :queue and lane = :lane and state in ('parked', 'waiting') and slot in (0, 1) and ended is null
-order by slot desc, priority desc, due, seq
+select id from (
+    select id, seq, priority, due, place = 3 as kept from onejob_job
+    where queue = :queue and lane = :lane and place >= 2 and state in ('parked', 'waiting')
+    union all
+    select * from (
+        select id, seq, priority, due, false from onejob_job
+        where queue = :queue and lane = :lane and place = 1
+        order by priority desc, due, seq
+        limit 1
+    )
+)
+order by kept desc, priority desc, due, seq
 limit 1;
 
 -- ahead: how many ready jobs of its lane have their turn before a job, up to a limit.
@@ -120,13 +138,13 @@ select count(*) from (
     select 1
     from onejob_job me
     join onejob_lane l on l.queue = me.queue and l.key = me.lane
-    join onejob_job o on o.queue = me.queue and o.lane = me.lane and o.slot in (0, 1)
-        and o.state in ('parked', 'waiting') and o.ended is null
+    join onejob_job o on o.queue = me.queue and o.lane = me.lane and o.place >= 1
+        and o.state in ('parked', 'waiting')
     where me.id = :id and me.state in ('parked', 'waiting')
         and (
-            o.slot > me.slot
+            (o.place = 3) > (me.place = 3)
             or (
-                o.slot = me.slot
+                (o.place = 3) = (me.place = 3)
                 and iif(
                     l.concurrency = 1,
                     o.seq < me.seq,

@@ -12,7 +12,7 @@ select id from onejob_worker where alive_until > :now;
 update onejob_job
 set state = ?1, ended = ?2, due = coalesce(?3, due), attempt = attempt + ?4, failures = failures + ?5,
     crashes = crashes + ?6, misses = misses + ?7, result = ?8,
-    error = iif(?1 = 'completed', null, coalesce(?9, error)), slot = ?10
+    error = iif(?1 = 'completed', null, coalesce(?9, error)), place = ?10
 where seq = ?11 and state = 'running' and lease = ?12;
 
 -- look_at_keys: the keys of jobs that have just ended.
@@ -35,7 +35,8 @@ set follows = :instead,
         when due > :now then 'delayed'
         when lane is not null then 'parked'
         else 'waiting'
-    end
+    end,
+    place = iif(place = 0, :instead is null and due <= :now, place)
 where follows = :id and state = 'blocked'
 returning queue, lane;
 

@@ -1,4 +1,4 @@
-"""Handlers that wait to be told to stop, and then do something else; for a loop, a thread and a process."""
+"""Handlers for a loop, a thread and a process: they say their lane, or wait to be told to stop and then do something else."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from pathlib import Path
 from onejob import Fail, Snooze, current_job
 
 PATIENCE = 30
+
+
+async def lane_in_loop(user: int) -> str | None:
+    return current_job().lane
+
+
+def lane_outside(user: int) -> str | None:
+    return current_job().lane
 
 
 async def in_loop(place: str, then: str = "return") -> str:
