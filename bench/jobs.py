@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from onejob import App, Unique
+from onejob import App, Unique, current_job
 
 KEY = "ref"
 """The argument that makes a call unique, where calls are."""
@@ -15,13 +15,15 @@ KEY = "ref"
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """An app with its tasks: one that does nothing, and one that says how long ago it was sent."""
+    """An app with its tasks: one that does nothing, one that says how long ago it was sent, and one that goes on."""
 
     app: App
     nothing: Any
     unique: Any
     """The first, deduplicated while in flight."""
     stamp: Any
+    step: Any
+    """Does nothing, and goes on with itself `left` times."""
 
 
 def define(url: str | None = None) -> Jobs:
@@ -37,7 +39,14 @@ def define(url: str | None = None) -> Jobs:
     async def stamp(sent: float) -> float:
         return time.monotonic() - sent  # the same clock in every process of a Linux machine
 
-    return Jobs(app, nothing, nothing.using(unique=Unique.in_flight(by=(KEY,))), stamp)
+    @app.task(name="step")
+    async def step(
+        user_id: int, kind: str, ref: str, amount: float, tags: list[str], number: int, left: int
+    ) -> None:
+        if left:
+            current_job().continue_with(step, user_id, kind, ref, amount, tags, number, left - 1)
+
+    return Jobs(app, nothing, nothing.using(unique=Unique.in_flight(by=(KEY,))), stamp, step)
 
 
 def arguments(number: int, ref: str = "ord_8f3b2c1d90") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import lanes, producing, working
+from bench import chains, lanes, producing, working
 from bench.engines import Engine, Filling
 from bench.figures import BARE, OURS, Aim, Line, Samples, Trial, Unit, figure
 from bench.growth import OPERATIONS, SIZES, Growth, line_key, name_of
@@ -15,6 +15,7 @@ from bench.peers import Environment, huey
 FLAT = 1.5
 UNDISTURBED = 0.83  # within 1.2 times
 LANELESS = "without"
+PLAIN = "plain jobs"
 ALONE = "alone"
 KEYLESS = "without keys"
 ALL_NEW = "all new"
@@ -53,6 +54,8 @@ class Trials:
         yield self._drain()
         yield self._lanes()
         yield self._crowd()
+        yield self._chains()
+        yield self._fan_in()
         yield self._latency()
         for filling in Filling:
             yield self._growth(filling)
@@ -144,6 +147,32 @@ class Trials:
         line = Line("crowd", title, Unit.RATE, (Aim(ALONE, at_least=UNDISTURBED),))
         measures = figure("crowd", OURS, drains.beside_a_crowd), figure("crowd", ALONE, drains.ordered)
         return Trial("crowd", (line,), measures)
+
+    def _chains(self) -> Trial:
+        def plain(folder: Path) -> float:
+            return working.drain(self.engine.url(folder), self.scale.drained, concurrency=100)
+
+        def ours(folder: Path) -> float:
+            return chains.drain(self.engine.url(folder), self.scale.drained, concurrency=100)
+
+        title = f"drain, chains of {chains.LENGTH}"
+        line = Line("chains", title, Unit.RATE, (Aim(PLAIN),))
+        return Trial("chains", (line,), (figure("chains", OURS, ours), figure("chains", PLAIN, plain)))
+
+    def _fan_in(self) -> Trial:
+        def measure(folder: Path, size: int) -> Samples:
+            name = OURS if size == chains.LARGE else f"{size:,}"
+            costs = chains.fan_in(self.engine.url(folder), size)
+            return {(f"fan-in-{phase}", name): cost for phase, cost in costs.items()}
+
+        aims = (Aim(f"{chains.SMALL:,}", at_most=FLAT),)
+        lines = tuple(
+            Line(f"fan-in-{phase}", f"fan-in over {chains.LARGE:,}, {phase} it", Unit.COST, aims)
+            for phase in chains.PHASES
+        )
+        sizes = chains.SMALL, chains.LARGE
+        measures = tuple(lambda folder, size=size: measure(folder, size) for size in sizes)
+        return Trial("fan-in", lines, measures)
 
     def _latency(self) -> Trial:
         def ours(folder: Path) -> Samples:

@@ -21,8 +21,6 @@ from onejob.queue_handle import QueueHandle
 
 PATIENCE = 60.0
 SETTLING_DOWN = 2.0
-_DRAINED = "task:nothing"
-_UNSETTLED = f"{_DRAINED} state:parked,waiting,running"
 
 
 def drain(
@@ -43,11 +41,17 @@ def drain(
             numbers = range(start, start + CHUNK)
             calls = [jobs.nothing.using(lane=lane(number)).job(**arguments(number)) for number in numbers]
             jobs.app.enqueue_many(calls)
-        os.sync()
-        with worker(url, concurrency):
-            # The newest job is settled last, so that looking is cheap.
-            until(lambda: not jobs.app.jobs(_UNSETTLED, limit=1).jobs, "the queue to be drained")
-        return count / (_span(jobs.app, count) / 1000)
+        return drained(jobs.app, url, count, concurrency)
+
+
+def drained(app: App, url: str, count: int, concurrency: int, task: str = "nothing") -> float:
+    """The same, of the jobs of a task that are there or come of them."""
+    os.sync()
+    with worker(url, concurrency):
+        # The newest job is settled last, so that looking is cheap.
+        unsettled = f"task:{task} state:parked,waiting,running"
+        until(lambda: not app.jobs(unsettled, limit=1).jobs, "the queue to be drained")
+    return count / (_span(app, count, f"task:{task}") / 1000)
 
 
 def latency(url: str, count: int) -> tuple[float, float]:
@@ -120,13 +124,13 @@ async def _stamped(url: str, count: int) -> list[float]:
         return [await receipt.aresult(timeout=PATIENCE) for receipt in receipts]
 
 
-def _span(app: App, count: int) -> int:
+def _span(app: App, count: int, of: str) -> int:
     """Milliseconds between the first start and the last end, page by page."""
     started: list[int] = []
     ended: list[int] = []
     cursor = None
     while True:
-        page = app.jobs(_DRAINED, limit=1_000, cursor=cursor)
+        page = app.jobs(of, limit=1_000, cursor=cursor)
         started += [job.started for job in page.jobs if job.started is not None]
         ended += [job.ended for job in page.jobs if job.state is State.COMPLETED and job.ended is not None]
         cursor = page.cursor

@@ -118,7 +118,8 @@ class App:
         if "_client" not in made:
             from onejob.client import Client  # with it comes asyncio, of which defining tasks has no need
 
-            client = Client(self._make_store, self.hooks, clock=self._clock or milliseconds)
+            clock = self._clock or milliseconds
+            client = Client(self._make_store, self.hooks, clock=clock, result_type=self._result_type)
             made.setdefault("_client", client)  # of two threads, the first one's
         return made["_client"]
 
@@ -261,6 +262,8 @@ class App:
             self.queues.compresses,
             self.hooks,
             absolute(self._url),
+            self.client,
+            self._clock or milliseconds,
         )
         return Worker(setup, **options)
 
@@ -344,13 +347,17 @@ class App:
         amendment = Amendment.RETRY_WITHOUT_KEY if force else Amendment.RETRY
         return await operations.amend(self.store, job, amendment)
 
-    def delete(self, job: str | Receipt[Any]) -> Amended:
-        """Remove a job from the record: `deleted`, `running` or `not_found`; its key remembers its end."""
-        return self.client.call(self.adelete(job), instead="await app.adelete(…)")
+    def delete(self, job: str | Receipt[Any], *, cascade: bool = False) -> Amended:
+        """Remove a job and its chain from the record: `deleted`, `running` or `not_found`; its key remembers its end.
 
-    async def adelete(self, job: str | Receipt[Any]) -> Amended:
+        One that other jobs wait for is `awaited` and stays, unless `cascade=True`: to them it is then revoked.
+        """
+        return self.client.call(self.adelete(job, cascade=cascade), instead="await app.adelete(…)")
+
+    async def adelete(self, job: str | Receipt[Any], *, cascade: bool = False) -> Amended:
         """As `delete`, in async code."""
-        return await operations.amend(self.store, job, Amendment.DELETE)
+        amendment = Amendment.DELETE_WITH_WAITING if cascade else Amendment.DELETE
+        return await operations.amend(self.store, job, amendment)
 
     def job(self, job: str | Receipt[Any]) -> Job | None:
         """One job as it stands now; None if it never was or is gone."""
@@ -359,6 +366,14 @@ class App:
     async def ajob(self, job: str | Receipt[Any]) -> Job | None:
         """As `job`, in async code."""
         return await self.store.job(operations.job_id(job))
+
+    def chain(self, job: str | Receipt[Any]) -> list[Job]:
+        """All jobs of the chain that a job belongs to, by place; none if it never was or is gone."""
+        return self.client.call(self.achain(job), instead="await app.achain(…)")
+
+    async def achain(self, job: str | Receipt[Any]) -> list[Job]:
+        """As `chain`, in async code."""
+        return await self.store.chain(operations.job_id(job))
 
     def jobs(self, filter: str | JobFilter = "", *, limit: int = 100, cursor: str | None = None) -> Page:
         """Jobs that a filter matches (`"state:failed task:sync"`), newest first; `cursor` is the page before's."""
@@ -485,6 +500,9 @@ class App:
 
     def _task(self, task: Task[..., Any] | str) -> Task[..., Any]:
         return task if isinstance(task, Task) else self.task_named(task)
+
+    def _result_type(self, task: str) -> Any:
+        return self._tasks[task].codec.result_type if task in self._tasks else Any
 
     def _make_store(self) -> JobStore:
         return open_store(self._url, clock=self._clock)

@@ -10,7 +10,7 @@ import msgspec
 
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.filter import JobFilter, as_filter
-from onejob.core.job import LIVE, QUEUED, JobId, State
+from onejob.core.job import LIVE, QUEUED, Job, State
 from onejob.core.options import whole_number
 from onejob.store import Amended, Amendment, JobStore, Page
 
@@ -40,6 +40,8 @@ async def amend_many(
 ) -> Counter[Amended]:
     """Amend every job that matches, newest first, each looked at once; returns how often each answer came.
 
+    An amendment is one of a whole chain, so jobs of the same chain that match are asked about once.
+
     `on_batch` hears how many jobs each batch had. What is accepted meanwhile, or is no longer in the state for
     which it was chosen, is left alone.
     """
@@ -47,18 +49,19 @@ async def amend_many(
     for wanted in affected(filter, amendment):
         async for batch in _batches(store, wanted):
             # Between the look and the change, a job may have been revived, or begun to run.
-            outcomes.update(await store.amend(batch, amendment, states=wanted.states))
+            ids = list({job.chain: job.id for job in reversed(batch)}.values())[::-1]
+            outcomes.update(await store.amend(ids, amendment, states=wanted.states))
             if on_batch is not None:
                 on_batch(len(batch))
     return outcomes
 
 
-async def _batches(store: JobStore, wanted: JobFilter) -> AsyncGenerator[list[JobId]]:
+async def _batches(store: JobStore, wanted: JobFilter) -> AsyncGenerator[list[Job]]:
     cursor: str | None = None
     while True:
         found = await store.jobs(wanted, BATCH, cursor)
         if found.jobs:
-            yield [job.id for job in found.jobs]
+            yield found.jobs
         cursor = found.cursor
         if cursor is None:
             return
@@ -78,7 +81,7 @@ def affected(filter: str | JobFilter, amendment: Amendment) -> tuple[JobFilter, 
             return _to_be_retried(wanted)
         case Amendment.REVOKE:
             return (wanted.within(LIVE),)
-        case Amendment.DELETE:
+        case Amendment.DELETE | Amendment.DELETE_WITH_WAITING:
             return (wanted,)
         case _:
             assert_never(amendment)

@@ -39,7 +39,7 @@ from onejob.logs import event, logger
 from onejob.operations import explain_one_call, release_one_call, revoke_one_call
 from onejob.plans import Call
 from onejob.receipt import Receipt, in_words, lane_in_words, refusal
-from onejob.results import await_result
+from onejob.results import await_last, result_of
 from onejob.store import Amended, JobStore, Transaction
 from onejob.transactions import open_transaction
 
@@ -50,9 +50,18 @@ T = TypeVar("T")
 class Client:
     """One app's way to its store."""
 
-    def __init__(self, make_store: Callable[[], JobStore], hooks: Hooks, *, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        make_store: Callable[[], JobStore],
+        hooks: Hooks,
+        *,
+        clock: Callable[[], int],
+        result_type: Callable[[str], Any] = lambda _: Any,
+    ) -> None:
+        """`result_type` is what a task returns, by its name; `Any` for one that is not known."""
         self._make_store = make_store
         self._clock = clock
+        self._result_type = result_type
         self._closed = False
         self.hooks = hooks
         self._start_afresh()
@@ -127,7 +136,8 @@ class Client:
     async def aresult(self, receipt: Receipt[R], timeout: float | None) -> R:
         """See `Receipt.aresult`."""
         inside = open_transaction(self.store) is not None
-        return await await_result(self.store, receipt, timeout, uncommitted=inside)
+        last = await await_last(self.store, receipt, timeout, uncommitted=inside)
+        return result_of(last, receipt, self._result_type)
 
     def explain_call(self, call: Call[Any]) -> Explanation:
         """See `Sender.explain`."""

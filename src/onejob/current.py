@@ -6,21 +6,40 @@ The worker makes a `CurrentJob` for each start and puts it into the handler's co
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import msgspec
 
+from onejob.core.chain import continuation_id
 from onejob.core.errors import InvalidOption, WrongCall, shown
-from onejob.core.job import ChainId, Claimed, JobId
+from onejob.core.job import ChainId, Claimed, JobId, Lease, NewJob
 
 if TYPE_CHECKING:
+    from onejob.blockers import Blocker
+    from onejob.completion import Completion
+    from onejob.core.lifecycle import Settlement
+    from onejob.core.options import Seconds
     from onejob.logs import JobLogger
+    from onejob.plans import Call
+    from onejob.store import SettleReply
+    from onejob.tasks import Sender
 
-__all__ = ["AbortReason", "Aborted", "CurrentJob", "bind", "bind_lifespan", "current_job", "running_job"]
+__all__ = [
+    "AbortReason",
+    "Aborted",
+    "CurrentJob",
+    "Workplace",
+    "bind",
+    "bind_lifespan",
+    "current_job",
+    "running_job",
+]
+
+P = ParamSpec("P")
 
 MAX_PROGRESS = 65_536
 
@@ -111,8 +130,29 @@ class Aborted:
                 self._waiters.remove(wake)
 
 
+class Workplace(Protocol):
+    """What a worker has for the jobs that it runs."""
+
+    def completion(self, job: CurrentJob, output: object, timeout: Seconds | None) -> Completion:
+        """See `CurrentJob.complete`."""
+        ...
+
+
 class CurrentJob:
     """The job that is being run, as its handler sees it."""
+
+    blockers: Sequence[Blocker] = ()
+    """The chains that it waited for, in the order given when it was made; each has an `output`."""
+    workplace: Workplace | None = None
+    """Set by the worker, as is everything that follows; None where a job cannot complete by itself."""
+    continuation: Call[Any] | None = None
+    """How the chain goes on if this run completes."""
+    settling = False
+    """Its own `complete()` is ending it: whether its lease held, the store will say there."""
+    completed: tuple[Settlement, SettleReply] | None = None
+    """How its own `complete()` has ended it."""
+    over = False
+    """Its handler has returned."""
 
     def __init__(self, claimed: Claimed) -> None:
         self._claimed = claimed
@@ -123,6 +163,11 @@ class CurrentJob:
     def id(self) -> JobId:
         """The job's id."""
         return self._claimed.lease.id
+
+    @property
+    def lease(self) -> Lease:
+        """The right to settle this start of it."""
+        return self._claimed.lease
 
     @property
     def chain(self) -> ChainId:
@@ -199,6 +244,53 @@ class CurrentJob:
                 f"progress(…) takes at most {MAX_PROGRESS} bytes, not {len(data)}: say how far it is, not what it is."
             )
         self.latest_progress = data
+
+    def continue_with(self, task: Sender[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Let the chain go on with this call, of a task or of `task.using(…)`, if this run completes; once.
+
+        The next job is made in the commit that completes this one. It has no key of its own: that is the chain's.
+        """
+        planner = getattr(task, "planner", None)
+        if planner is None:
+            raise InvalidOption(
+                f"continue_with(…) takes a task, or task.using(…), and then its arguments, not {shown(task)}."
+            )
+        call: Call[Any] = planner.continuation(args, kwargs)
+        with _making:
+            if self.over or self.completed is not None:
+                raise WrongCall(
+                    f"Job {self.id} has ended, so its chain cannot go on with {call.task!r}: call continue_with(…) "
+                    "before its handler returns, and before or inside `complete()`."
+                )
+            if self.continuation is not None:
+                raise WrongCall(
+                    f"continue_with can only be called once: job {self.id} goes on with {self.continuation.task!r} "
+                    "already, and a chain is a line. For several next steps, enqueue them and continue with a job "
+                    "that has them as blockers: task.using(blockers=[…])."
+                )
+            self.continuation = call
+
+    def complete(self, output: object = None, *, timeout: Seconds | None = None) -> Completion:
+        """Complete this job as the last act of its handler: `async with` or `with` it `as tx`.
+
+        What `tx` executes, what is enqueued in the block, the job's end with `output` (or `tx.output = …`) as its
+        result and the continuation are one commit. Whatever the block raises undoes it all and is for the handler
+        to raise; so do `LeaseLost` and `JobRevoked`, if the run may not complete any more. The block holds the
+        store's writer: at most `timeout` seconds, 5 unless given, and never more than half a lease.
+        """
+        if self.workplace is None:
+            raise WrongCall(
+                "complete() needs the worker that runs the job, and no worker runs this one. In a test, enqueue the "
+                "job and run it with onejob.testing.drain(app)."
+            )
+        return self.workplace.completion(self, output, timeout)
+
+    def next_job(self, clock: Callable[[], int]) -> NewJob | None:
+        """The chain's next job, as a store is to make it; None if the chain ends here. For the worker."""
+        call = self.continuation
+        if call is None:
+            return None
+        return call.planner.new_job(call, continuation_id(self.chain, self.chain_index + 1), None, clock)
 
     def __repr__(self) -> str:
         return f"<CurrentJob {self.id}: {self.task}, attempt {self.attempt}>"

@@ -15,10 +15,10 @@ from msgspec.structs import asdict, replace
 from onejob.core.compression import NotUnpackable, unpacked
 from onejob.core.dedup import FOREVER, Plan, Rules, Verdict, decode_rules
 from onejob.core.identity import fingerprint
-from onejob.core.job import Job, JobId, NewJob, State
+from onejob.core.job import ChainId, Job, JobId, NewJob, State
 from onejob.core.judge import Answer, Holder, Outcome, judge
 from onejob.core.lane import LanePlan
-from onejob.standing import READY, Surroundings, how_it_stands, lane_in_words, span
+from onejob.standing import READY, Surroundings, how_it_stands, lane_in_words, span, still_waited_for
 from onejob.store import Key, LaneView
 
 
@@ -55,6 +55,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     queue_paused: bool = False
     queue_limit: int | None = None
     """How many jobs of its queue may run at once."""
+    chain: ChainId | None = None
+    chain_index: int | None = None
+    """Its place in the chain, from 0."""
+    chain_state: State | None = None
+    """How the last job of its chain stands."""
+    blocked_by: tuple[ChainId, ...] = ()
+    """The chains that it still waits for as its blockers."""
     reasons: tuple[str, ...] = ()
     """The same and more, in sentences."""
 
@@ -88,8 +95,8 @@ def explain_call(
     return replace(told, lane=wanted.key, reasons=(*told.reasons, sentence))
 
 
-def explain_job(job: Job, key: Key | None, around: Surroundings) -> Explanation:
-    """Say how a job stands, what it waits for, and how its key stands."""
+def explain_job(job: Job, key: Key | None, around: Surroundings, first: Job | None = None) -> Explanation:
+    """Say how a job stands, what it waits for, and how its key stands; which is that of its chain's `first` job."""
     ready, opens_in = job.state in READY, around.opens_in
     about = Explanation(
         job=job.id,
@@ -102,9 +109,15 @@ def explain_job(job: Job, key: Key | None, around: Surroundings) -> Explanation:
         opens_in=opens_in / 1000 if ready and opens_in is not None else None,
         queue_paused=around.limits.paused,
         queue_limit=around.limits.concurrency,
+        chain=job.chain,
+        chain_index=job.chain_index,
+        chain_state=job.state if around.last is None else around.last.state,
+        blocked_by=tuple(one.chain for one in still_waited_for(around.blockers)),
         reasons=tuple(how_it_stands(job, around)),
     )
-    return _with_key(about, _same_again(job), key, "it was enqueued without a unique key", around.now)
+    return _with_key(
+        about, _same_again(first or job), key, "it was enqueued without a unique key", around.now
+    )
 
 
 def explain_missing(id: str) -> Explanation:

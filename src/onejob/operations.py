@@ -23,8 +23,9 @@ async def explain(store: JobStore, subject: str | Receipt[Any]) -> Explanation:
     """Why a job stands as it does, and what a call like it would get now."""
     job = await store.job(job_id(subject))
     if job is not None:
-        key = None if job.digest is None else await store.key(job.digest)
-        return explain_job(job, key, await surroundings(store, job))
+        first = await store.job(JobId(job.chain)) if job.chain_index else job
+        key = None if first is None or first.digest is None else await store.key(first.digest)
+        return explain_job(job, key, await surroundings(store, job), first)
     missing = explain_missing(job_id(subject))
     if not isinstance(subject, Receipt):
         return missing
@@ -105,6 +106,7 @@ async def surroundings(store: JobStore, job: Job) -> Surroundings:
     lane = await store.lane(job.queue, job.lane) if job.lane is not None and job.state in LIVE else None
     ready = lane is not None and job.state in READY
     before = first_before(job, lane) if lane is not None and ready else None
+    last = await store.last(job.id)
     return Surroundings(
         now=await store.time(),
         workers=await store.workers(),
@@ -113,6 +115,8 @@ async def surroundings(store: JobStore, job: Job) -> Surroundings:
         lane=lane,
         ahead=await store.ahead(job.id) if ready else 0,
         before=None if before is None else await store.job(before),
+        blockers=await store.blockers(job.id) if job.blockers and job.state is State.BLOCKED else (),
+        last=last if last is not None and last.chain_index else None,
     )
 
 

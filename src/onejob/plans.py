@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar, cast
 
 import msgspec
 
 from onejob.codec import Arguments, CallCodec, decode_result
+from onejob.core.chain import MAX_BLOCKERS, OnBlockerFailure
 from onejob.core.compression import compressed
 from onejob.core.dedup import UNSET, Plan, Rules, Unique, Unset, compile_rules, forced
 from onejob.core.errors import InvalidOption, shown
@@ -62,11 +63,26 @@ class TaskSettings(TypedDict, total=False):
     dead_letter: str | None
 
 
+class Identified(Protocol):
+    """What names a job: a receipt, or a job as it was read."""
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        ...
+
+
 class CallSettings(TaskSettings, total=False):
-    """What only `.using(…)` takes: `at` (an aware datetime) instead of `delay`; `force` to run in any case."""
+    """What only `.using(…)` takes: `at` (an aware datetime) instead of `delay`; `force` to run in any case.
+
+    `blockers` are receipts or ids of jobs whose chains must have ended before this one may start. If one of them does
+    not complete, this one fails, unless `on_blocker_failure="run"`.
+    """
 
     at: dt.datetime
     force: bool
+    blockers: Iterable[Identified | str]
+    on_blocker_failure: OnBlockerFailure
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +100,10 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_crashes: int = 3
     dead_letter: str | Unset | None = UNSET
     force: bool = False
+    blockers: tuple[JobId, ...] = ()
+    on_blocker_failure: OnBlockerFailure = "fail"
+    policy_of_call: bool = False
+    """`unique` was given with the call, not with its task."""
 
 
 def changed(
@@ -103,6 +123,8 @@ def changed(
         new["at"] = None
     elif "at" in new:
         new["delay"] = 0
+    if "unique" in new and not of_task:
+        new["policy_of_call"] = new["unique"] is not None
     return msgspec.structs.replace(options, **new)
 
 
@@ -195,7 +217,16 @@ class Planner(Generic[R]):
         shared = policy is not None and policy.scope == "queue"
         return Realm(self.options.queue, None if shared else self.task)
 
-    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
+    def continuation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
+        """As `call`, for the next job of a chain: it has no key, whatever the policy of its task."""
+        if self.options.policy_of_call:
+            raise InvalidOption(
+                f"A continuation has no key, so unique=… is not for it: the key belongs to the chain, whose first job "
+                f"took it. Leave unique=… out of using(…), or start a chain of its own with {self.task!r} enqueued."
+            )
+        return self.call(args, kwargs, keyed=False)
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keyed: bool = True) -> Call[R]:
         """Bind, check and encode one call; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
         if self._unproven is not None:
             self.check_backoff()
@@ -203,7 +234,7 @@ class Planner(Generic[R]):
         arguments = codec.bind(args, kwargs)
         payload = codec.encode(arguments)
         plan = None
-        if self.rules is not None and self._keys is not None:
+        if keyed and self.rules is not None and self._keys is not None:
             plan = self._plan(self.rules, self._keys, arguments, payload)
         if self._compresses and (packed := compressed(payload)) is not payload:
             if plan is not None:
@@ -229,6 +260,8 @@ class Planner(Generic[R]):
             self.stored_options,
             caller,
             call.lane,
+            options.blockers,
+            options.on_blocker_failure == "run",
         )
 
     def check_backoff(self) -> None:
@@ -359,6 +392,31 @@ def _instant(value: object) -> int:
     return instant
 
 
+def _blockers(value: object) -> tuple[JobId, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidOption(f"blockers=… must be a list of receipts or ids of jobs, not {shown(value)}.")
+    ids: dict[JobId, None] = {}
+    for item in cast("Iterable[object]", value):
+        id = item if isinstance(item, str) else getattr(item, "id", None)
+        if not isinstance(id, str):
+            raise InvalidOption(f"blockers=… must be receipts or ids of jobs, but one is {shown(item)}.")
+        ids[JobId(id)] = None
+    if len(ids) > MAX_BLOCKERS:
+        raise InvalidOption(
+            f"blockers=… may be at most {MAX_BLOCKERS:,}, not {len(ids):,}: let some jobs wait for parts of them, "
+            "and this one for those."
+        )
+    return tuple(ids)
+
+
+def _on_blocker_failure(value: object) -> OnBlockerFailure:
+    if value in ("fail", "run"):
+        return value
+    raise InvalidOption(
+        f'on_blocker_failure=… must be "fail" (this job then fails, too) or "run", not {shown(value)}.'
+    )
+
+
 def _force(value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidOption(f"force=… must be True or False, not {shown(value)}.")
@@ -378,4 +436,6 @@ _CHECKS: Final[dict[str, Callable[[object], object]]] = {
     "max_crashes": lambda value: whole_number("max_crashes", value, 0, 1000),
     "dead_letter": checked_dead_letter,
     "force": _force,
+    "blockers": _blockers,
+    "on_blocker_failure": _on_blocker_failure,
 }

@@ -1,6 +1,7 @@
 """The public names, and only those; `onejob` itself hands them out, and imports them when the first is asked for."""
 
 from onejob.app import App
+from onejob.blockers import Blocker
 from onejob.core.dedup import APP_WINDOW, Unique, Verdict
 from onejob.core.errors import (
     ArgumentsInvalid,
@@ -23,6 +24,7 @@ from onejob.core.errors import (
     StoreFull,
     TransactionTimeout,
     Undecodable,
+    UnknownBlocker,
     UnknownTask,
     WrongCall,
 )
@@ -43,6 +45,7 @@ __all__ = [
     "APP_WINDOW",
     "App",
     "ArgumentsInvalid",
+    "Blocker",
     "Call",
     "CurrentJob",
     "DuplicateJob",
@@ -80,6 +83,7 @@ __all__ = [
     "TransactionTimeout",
     "Undecodable",
     "Unique",
+    "UnknownBlocker",
     "UnknownTask",
     "Verdict",
     "WrongCall",

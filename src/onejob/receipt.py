@@ -122,10 +122,10 @@ class Receipt(msgspec.Struct, Generic[R], frozen=True, gc=False):
         return None if self.deduplicated else self
 
     def result(self, timeout: float | None = None) -> R:
-        """Wait until the job has ended and return what its function returned.
+        """Wait until the job's chain has ended and return what its last function returned.
 
-        Raises `JobFailed`, `JobRevoked`, `ResultTimeout` after `timeout` seconds, or `ResultGone` if the job
-        ended so long ago that it has been pruned.
+        Raises `JobFailed` or `JobRevoked`, which name the job of the chain that did not complete, `ResultTimeout`
+        after `timeout` seconds, or `ResultGone` if the job ended so long ago that it has been pruned.
         """
         return self._results.result(self, timeout)
 

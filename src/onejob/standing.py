@@ -9,9 +9,11 @@ import msgspec
 
 from onejob.core.job import Job, JobId, State
 from onejob.core.lane import QueueLimits
-from onejob.store import LaneView, WorkerView
+from onejob.store import Blocker, LaneView, WorkerView
 
 READY = frozenset({State.WAITING, State.PARKED})
+NAMED = 3
+"""How many of a job's blockers are named."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +31,10 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """How many ready jobs of its lane have their turn before it."""
     before: Job | None = None
     """Who takes the slot that it waits for, or has its turn next."""
+    blockers: Sequence[Blocker] = ()
+    """The chains that it waits for, while it is blocked."""
+    last: Job | None = None
+    """The last job of its chain, if that is longer than one."""
 
     @property
     def opens_in(self) -> int | None:
@@ -54,6 +60,8 @@ def how_it_stands(job: Job, around: Surroundings) -> Iterator[str]:
         yield from _held_up(job, around)
     if around.lane is not None:
         yield f"Its {lane_in_words(around.lane)}."
+    if around.last is not None:
+        yield _place(job, around.last)
     if job.origin is not None:
         yield (
             f"It is the dead letter of job {job.origin}, which failed in queue {job.origin_queue!r}: retry either "
@@ -80,7 +88,7 @@ def _standing(job: Job, around: Surroundings) -> str:
     now = around.now
     match job.state:
         case State.BLOCKED:
-            return f"blocked; it starts only after job {job.follows} has ended."
+            return f"blocked{_by_blockers(job, around.blockers)}{_behind_another(job)}."
         case State.PARKED:
             return (
                 f"parked{_behind(around)}; it has been due for {span(now - job.due)}{_nobody(job, around)}."
@@ -99,6 +107,32 @@ def _standing(job: Job, around: Surroundings) -> str:
             return f"{job.state}{ago}{why}."
         case _:
             assert_never(job.state)
+
+
+def still_waited_for(blockers: Sequence[Blocker]) -> tuple[Blocker, ...]:
+    """Those that have not ended."""
+    return tuple(one for one in blockers if one.state is not None and not one.state.ended)
+
+
+def _by_blockers(job: Job, blockers: Sequence[Blocker]) -> str:
+    live = still_waited_for(blockers)
+    if not live:
+        return ""
+    named = ", ".join(f"job {one.chain} (task {one.task!r}, {one.state})" for one in live[:NAMED])
+    more = f" and {len(live) - NAMED} more" if len(live) > NAMED else ""
+    noun = "blocker" if job.blockers == 1 else "blockers"
+    return f" by {len(live)} of its {job.blockers} {noun}: {named}{more}"
+
+
+def _behind_another(job: Job) -> str:
+    return "" if job.follows is None else f"; it starts only after job {job.follows} has ended"
+
+
+def _place(job: Job, last: Job) -> str:
+    place = f"It is step {job.chain_index} of chain {job.chain}"
+    if last.id == job.id:
+        return f"{place}, and its last: the chain is {last.state}."
+    return f"{place}, which has come to step {last.chain_index}: job {last.id} of task {last.task!r}, {last.state}."
 
 
 def _held_up(job: Job, around: Surroundings) -> Iterator[str]:

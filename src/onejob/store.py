@@ -17,8 +17,12 @@ What every implementation promises, and `onejob.testing.conformance` checks:
 * **Lanes and limits** are derived from rows that name their jobs: who holds a slot, which starts are still
   inside a rate's window. There is no counter that could drift. See `claim`.
 
-Room kept for what comes (each an addition, none a change): a continuation on `Settlement`, written in the same
-commit as the move; blockers on `NewJob`, released by the settlement that ends a chain; schedules by
+* **Chains.** A chain is a job and its continuations; a lone job is a chain of one. There is at most one job per
+  place in it, and the next exists if and only if the one before it completed with it. It ends with the first job
+  that ends without going on; only then are its key forgotten or remembered, and its followers and those who wait
+  for it as a blocker let go.
+
+Room kept for what comes (each an addition, none a change): schedules by
 `put_schedules`, `due` and a compare-and-set `fire`. On a cluster, a queue is the unit of placement.
 """
 
@@ -61,6 +65,10 @@ class Settled(StrEnum):
     """Applied, but the job had been flagged: it ended revoked, whatever the move."""
     LOST = "lost"
     """Refused: the lease is no longer the job's. Nothing was changed."""
+    DIVERGED = "diverged"
+    """Applied, but the chain's next job was there already, with another task or payload; the first stands."""
+    REFUSED = "refused"
+    """Nothing was changed, because its continuation cannot be made: `SettleReply.reasons` says why."""
 
 
 class SettleReply(msgspec.Struct, frozen=True):
@@ -68,6 +76,8 @@ class SettleReply(msgspec.Struct, frozen=True):
 
     settled: list[Settled]
     claims: Claims
+    reasons: dict[JobId, str] = {}
+    """Why settlements were refused, or diverged, by their jobs."""
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -104,6 +114,8 @@ class Amendment(StrEnum):
     RETRY = "retry"
     RETRY_WITHOUT_KEY = "retry_without_key"
     DELETE = "delete"
+    DELETE_WITH_WAITING = "delete_with_waiting"
+    """Delete, even if others wait for it: to them it is revoked."""
 
 
 class Amended(StrEnum):
@@ -119,6 +131,10 @@ class Amended(StrEnum):
     """Not retried: another job holds its key."""
     RUNNING = "running"
     """Not deleted or retried: it is running, or queued already."""
+    AWAITED = "awaited"
+    """Not deleted: jobs wait for it to end, or have yet to read what it returned."""
+    STRANDED = "stranded"
+    """Not retried: a chain that it waits for did not complete; retry that one first."""
     DELETED = "deleted"
     MOVED = "moved"
     """Left alone: it was no longer in one of the states that were asked for."""
@@ -193,6 +209,18 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
     """When its rate next lets a job start; None if it is not the rate that holds jobs up."""
 
 
+class Blocker(msgspec.Struct, frozen=True):
+    """A chain that a job waits or waited for, as it stands: by its last job."""
+
+    chain: ChainId
+    state: State | None
+    """None if it is no longer on record."""
+    task: str = ""
+    """The task of its last job, whose result is the chain's."""
+    result: bytes | None = None
+    error: str | None = None
+
+
 class Level(StrEnum):
     """How bad a finding is."""
 
@@ -256,7 +284,10 @@ class Store(Protocol):
         later. `kept` and `updated` name a job that was committed and in that state at that moment.
 
         The limits in a created job's `lane` stand from now on for the whole lane; if they were others before,
-        `Answer.former_lane` says which. A holder that is changed keeps its own lane.
+        `Answer.former_lane` says which. A holder that is changed keeps its own lane, and its own blockers.
+
+        A job with `blockers` is blocked until all of those chains have ended; one of them that failed or was revoked
+        fails it at once, unless it `runs_anyway`. One that is not on record raises `UnknownBlocker`.
         """
         ...
 
@@ -304,6 +335,10 @@ class Store(Protocol):
         that waits in that queue: under `core.dead_letter.copy_id`, with the same task, payload and error, due
         now, without a key and without a dead letter of its own. `origin` and `origin_queue` say whose it is.
         It is an ordinary job there: any worker of that queue may run it.
+
+        A settlement with `then` that really completes its job makes the chain's next job in the same commit. If a
+        job is at that place already, that one stands. If it cannot be made, because a blocker of it is unknown or
+        would wait for this very chain, nothing changes: `refused`.
         """
         ...
 
@@ -338,6 +373,11 @@ class Store(Protocol):
         A revoked queued job ends at once and frees followers and key; a running one is flagged. A retry
         revives the same id with a fresh budget, if `core.judge.may_revive`; its window is not moved. A deleted
         live job counts as revoked; what its key remembers is written into the key first.
+
+        Whichever of its jobs is named, the amendment is one of the whole chain: a live chain's last job is revoked,
+        a failed or revoked one's last job is retried, all jobs are deleted. A chain that others wait for is not
+        deleted, unless with `DELETE_WITH_WAITING`. A job that failed because of a blocker can be retried once that
+        one has completed or is live again.
 
         A retry of a dead letter is a retry of its original, by the same rules, and a retry of either removes
         the dead letter in the same commit; while the dead letter runs, the answer is `running`. If the original
@@ -391,6 +431,10 @@ class Transaction(Protocol):
 
     async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
         """As `Store.enqueue`, visible to others only once the transaction commits."""
+        ...
+
+    async def settle(self, done: Settlement, *, now: int | None = None) -> SettleReply:
+        """As `Store.settle` for one attempt: its end and the user's own writes are one commit."""
         ...
 
 
@@ -473,6 +517,22 @@ class Inspector(Protocol):
 
     async def workers(self) -> list[WorkerView]:
         """Workers on record, alive or not."""
+        ...
+
+    async def chain(self, id: JobId) -> list[Job]:
+        """All jobs of the chain that a job belongs to, by place; none if the job is not on record."""
+        ...
+
+    async def last(self, id: JobId) -> Job | None:
+        """The last job of that chain: its state is the chain's, its result the chain's output."""
+        ...
+
+    async def blockers(self, id: JobId) -> list[Blocker]:
+        """The chains that a job waits or waited for, in the order given when it was made."""
+        ...
+
+    async def blocked(self, chain: ChainId, limit: int = 100) -> list[JobId]:
+        """Jobs that wait for a chain to end as one of their blockers."""
         ...
 
     async def followers(self, chain: ChainId) -> list[JobId]:

@@ -111,7 +111,7 @@ class Sender(Generic[P, R]):
 
     def using(self, **settings: Unpack[CallSettings]) -> Sender[P, R]:
         """The same task with other options: `unique`, `lane`, `priority`, `delay`, `at`, `expires`, `retry`,
-        `timeout`, `max_crashes`, `queue`, `dead_letter`, `force`. `unique=` replaces the whole policy; None turns it off."""
+        `timeout`, `max_crashes`, `queue`, `dead_letter`, `force`, `blockers`, `on_blocker_failure`. `unique=` replaces the whole policy; None turns it off."""
         planner = self._planner
         options = changed(planner.options, settings)
         made: Planner[R] = Planner(

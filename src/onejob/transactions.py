@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from onejob.background import BackgroundLoop, outcome, refuse_in_loop
 from onejob.core.errors import WrongCall
@@ -21,6 +21,7 @@ from onejob.store import JobStore, Transaction
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
+Opened: TypeAlias = AbstractAsyncContextManager[Transaction]
 
 
 class Owner(Protocol):
@@ -67,12 +68,16 @@ class SyncTransaction:
 class AppTransaction:
     """What `app.transaction()` returns; open between entering and leaving the block, once."""
 
-    def __init__(self, owner: Owner, timeout: Seconds) -> None:
+    def __init__(
+        self, owner: Owner, timeout: Seconds, *, around: Callable[[Opened], Opened] | None = None
+    ) -> None:
+        """`around` wraps the store's transaction, to do something before its commit."""
         self._owner = owner
+        self._around = around
         self._timeout = millis("timeout", timeout, minimum=1) / 1000
         self._outer: AppTransaction | None = None
         self._token: Token[AppTransaction | None] | None = None
-        self._manager: AbstractAsyncContextManager[Transaction] | None = None
+        self._manager: Opened | None = None
         self._held: _Held | None = None
         self._store: JobStore | None = None
         self._inner: Transaction | None = None
@@ -85,7 +90,7 @@ class AppTransaction:
 
     async def __aenter__(self) -> AsyncTransaction:
         store = self._may_enter()
-        self._manager = store.transaction(self._timeout)
+        self._manager = self._opened(store)
         return AsyncTransaction(self._entered(store, await self._manager.__aenter__()))
 
     async def __aexit__(
@@ -98,7 +103,7 @@ class AppTransaction:
     def __enter__(self) -> SyncTransaction:
         refuse_in_loop("async with app.transaction() as tx:")
         store, background = self._may_enter(), self._owner.background
-        self._held = _Held(background, store.transaction(self._timeout))
+        self._held = _Held(background, self._opened(store))
         return SyncTransaction(self._entered(store, self._held.enter()), background)
 
     def __exit__(
@@ -115,6 +120,10 @@ class AppTransaction:
         if open_transaction(store) is not None:
             raise WrongCall("A transaction of this app is open here already: transactions do not nest.")
         return store
+
+    def _opened(self, store: JobStore) -> Opened:
+        made = store.transaction(self._timeout)
+        return made if self._around is None else self._around(made)
 
     def _entered(self, store: JobStore, inner: Transaction) -> Transaction:
         self._store, self._inner = store, inner
@@ -141,7 +150,7 @@ class _Undo(Exception):
 class _Held:
     """A store's transaction kept open by one task of the private loop, entered and left in that same task."""
 
-    def __init__(self, background: BackgroundLoop, manager: AbstractAsyncContextManager[Transaction]) -> None:
+    def __init__(self, background: BackgroundLoop, manager: Opened) -> None:
         self._background = background
         self._manager = manager
         self._opened: concurrent.futures.Future[Transaction] = concurrent.futures.Future()

@@ -159,6 +159,7 @@ def test_wrong_options_are_a_wrong_usage(cli: Cli, shop: Shop) -> None:
         ["status"],
         ["jobs"],
         ["job", "0198f3ab"],
+        ["chain", "0198f3ab"],
         ["why", "u1"],
         ["keys"],
         ["key", "release", "u1", "--task", "send"],

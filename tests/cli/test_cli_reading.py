@@ -68,8 +68,8 @@ def test_jobs_are_listed_by_the_filter(cli: Cli, shop: Shop) -> None:
     outcome = cli.at("jobs", "state:failed task:fail")
     assert outcome.code == 0
     assert [line[0] for line in outcome.lines] == [second, first]
-    id, state, queue, task, key, lane, attempt, accepted, error = outcome.lines[0]
-    assert (id, state, queue, task, key, lane) == (second, "failed", "mail", "shop.fail", "", "")
+    id, state, queue, task, key, lane, chain, attempt, accepted, error = outcome.lines[0]
+    assert (id, state, queue, task, key, lane, chain) == (second, "failed", "mail", "shop.fail", "", "", "")
     assert attempt == "1"
     assert ISO.fullmatch(accepted)
     assert error == "ValueError: no such order 1"
@@ -117,7 +117,7 @@ def test_what_a_job_says_cannot_act_on_a_terminal(cli: Cli, shop: Shop) -> None:
     for outcome in (cli.at("jobs"), cli.at("job", id), cli.at("jobs", "--json"), cli.at("job", id, "--json")):
         assert outcome.code == 0
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", outcome.out)
-    assert len(cli.at("jobs").lines[0]) == 9
+    assert len(cli.at("jobs").lines[0]) == 10
     with Terminal("job", id, "--url", URL) as terminal:
         seen = terminal.end()[1]
     assert "\x1b[2J" not in seen

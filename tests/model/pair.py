@@ -7,20 +7,26 @@ the store sees fit; the model is told, and says whether that was allowed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from typing import TypeVar
 
-from policies import LEASE, SERVED, grave_of, limits_of, new_job, pace_of, settings_of
+import pytest
+from policies import LEASE, SERVED, grave_of, letter_id, limits_of, new_job, pace_of, settings_of
 from sights import EVERYTHING as ALL
 from sights import Sight, compare, compare_answer, look, same, unseen
 from watch import Watch
 
+from onejob.core.chain import continuation_id
 from onejob.core.dead_letter import dead_letter_of
+from onejob.core.errors import UnknownBlocker
 from onejob.core.job import Claimed, Job, JobId, Lease, WorkerId
 from onejob.core.lane import QueueChange
 from onejob.core.lifecycle import Lost, Move, Settlement, after_attempt
 from onejob.store import Amendment, Ask, Beat, Claims, Expired, JobFilter, JobStore, Retention
 from onejob.testing.clock import FakeClock
+from onejob.testing.lineage import Unheard
 from onejob.testing.model import Model
 from onejob.testing.records import LIVE, QUEUED, Call, Grave, QueueSettings, Reply
 from onejob.testing.traffic import is_past, is_ready
@@ -34,7 +40,7 @@ class Pair:
 
     def __init__(self, open_store: Callable[[FakeClock], JobStore], loop: asyncio.AbstractEventLoop) -> None:
         self.clock = FakeClock()
-        self.model = Model()
+        self.model = Model(letter_id=letter_id)
         self.leases: list[tuple[Claimed, int]] = []
         """Every start, with the lease as the store and as the model know it."""
         self.sent: list[Call] = []
@@ -49,8 +55,13 @@ class Pair:
         self._dropped: list[JobStore] = []
 
     def enqueue(self, calls: list[Call]) -> list[Reply]:
-        """Make calls, or repeat them."""
+        """Make calls, or repeat them; none of them, if one is to wait for what is not on record."""
         jobs = [new_job(call) for call in calls]
+        if self._is_unheard(calls):
+            with pytest.raises(UnknownBlocker, match="not on record"):
+                self._do(self.store.enqueue(jobs))
+            self.check()
+            return []
         answers = self._do(self.store.enqueue(jobs))
         same("number of answers", len(answers), len(calls))
         replies: list[Reply] = []
@@ -70,12 +81,25 @@ class Pair:
         return self.settle([], ask=(worker, tuple(queues), limit))
 
     def settle(
-        self, ends: list[tuple[int, Move, int]], ask: tuple[str, tuple[str, ...], int] | None = None
+        self,
+        ends: list[tuple[int, Move, int]],
+        ask: tuple[str, tuple[str, ...], int] | None = None,
+        *,
+        then: Mapping[int, Call] | None = None,
     ) -> list[int]:
-        """End attempts by the index of any lease ever issued, and claim; returns the new leases' indices."""
+        """End attempts by the index of any lease ever issued, and claim; returns the new leases' indices.
+
+        `then` says with what the chain of some goes on, by their place in `ends`.
+        """
         if ask is not None and ask[0] not in self.model.workers:
             self.beat(ask[0])
-        done = [self._settlement(self.leases[index][0], move, delay) for index, move, delay in ends]
+        goes_on = [
+            None if then is None else self._next(end[0], then.get(place)) for place, end in enumerate(ends)
+        ]
+        done = [
+            self._settlement(self.leases[index][0], move, delay, call)
+            for (index, move, delay), call in zip(ends, goes_on, strict=True)
+        ]
         wish = None if ask is None else Ask(WorkerId(ask[0]), ask[1], ask[2])
         if not done and wish is not None:
             settled, claims = [], self._do(self.store.claim(wish))
@@ -83,6 +107,7 @@ class Pair:
         else:
             reply = self._do(self.store.settle(done, wish))
             settled, claims = [one.value for one in reply.settled], reply.claims
+        known = set(self.model.jobs)
         expected = [
             self.model.settle(
                 self.leases[index][0].id,
@@ -91,12 +116,18 @@ class Pair:
                 delay,
                 self.clock.now,
                 grave=self._grave(self.leases[index][0]),
+                then=call,
             )
-            for index, move, delay in ends
+            for (index, move, delay), call in zip(ends, goes_on, strict=True)
         ]
         same("settled", settled, expected)
+        for call in goes_on:
+            if call is not None and call.id in self.model.jobs and call.id not in known:
+                self.watch.created(new_job(call))
         if any(is_past(job, self.clock.now) for job in self.model.jobs.values()):
             self._adopt_sweeps(self._jobs())
+        if len(self.model.jobs) > len(known) + 1:
+            self._adopt_order(known)
         first = len(self.leases)
         if ask is not None:
             self._compare_claims(claims, ask)
@@ -160,8 +191,9 @@ class Pair:
         match amendment:
             case Amendment.REVOKE:
                 expected = self.model.revoke(id, now)
-            case Amendment.DELETE:
-                expected = self.model.delete(id, now)
+            case Amendment.DELETE | Amendment.DELETE_WITH_WAITING:
+                with_waiting = amendment is Amendment.DELETE_WITH_WAITING
+                expected = self.model.delete(id, now, with_waiting=with_waiting)
             case _:
                 without = amendment is Amendment.RETRY_WITHOUT_KEY
                 expected = self.model.retry(id, now, without_key=without)
@@ -178,6 +210,10 @@ class Pair:
 
     def prune(self, retention: int) -> None:
         """Sweep everything that may go; nothing that should have gone stays."""
+        if any(is_past(job, self.clock.now) for job in self.model.jobs.values()):
+            # Who ends by its own time and who by another's end can be seen only before they are gone.
+            self._do(self.store.prune(Retention(FOREVER, FOREVER, FOREVER), ALL))
+            self.check()
         self._do(self.store.prune(Retention(retention, retention, retention), ALL))
         self.model.prune(dict.fromkeys(("completed", "failed", "revoked"), retention), self.clock.now)
         self.check()
@@ -269,6 +305,11 @@ class Pair:
         for job in claims.jobs:
             mine = self.model.jobs[job.id]
             same("claimed payload", job.payload, mine.payload)
+            same(
+                "claimed place in its chain",
+                (job.chain, job.chain_index, job.blockers),
+                (mine.chain, mine.index, len(mine.blockers)),
+            )
             same("claimed lane", (job.queue, job.lane), mine.lane or (job.queue, None))
             same(
                 "claimed counts",
@@ -300,19 +341,31 @@ class Pair:
 
     def _adopt_lane(self, id: str, unused: set[tuple[str, str]]) -> None:
         """A lane that nobody used may have been forgotten before this job was revived into it."""
-        job = self.model.jobs.get(id)
+        job = self.model.last(id)
         if job is None or job.lane is None:
             return
         view = self._do(self.store.lane(*job.lane))
         assert view is not None, f"{id} stands in no lane"
         seen = limits_of(view.plan)
         if job.lane in unused and seen != self.model.traffic.lanes[job.lane].limits:
-            self.model.forget_lane(id, seen)
+            self.model.forget_lane(job.call.id, seen)
         self.watch.revived(job.lane[0], view.plan)
 
-    def _settlement(self, claimed: Claimed, move: Move, delay: int) -> Settlement:
+    def _settlement(self, claimed: Claimed, move: Move, delay: int, then: Call | None) -> Settlement:
         dead_letter = dead_letter_of(claimed.options, claimed.queue)
-        return Settlement(claimed.lease, move, delay, error=move.value, dead_letter=dead_letter)
+        return Settlement(
+            claimed.lease,
+            move,
+            delay,
+            error=move.value,
+            dead_letter=dead_letter,
+            then=None if then is None else new_job(then),
+        )
+
+    def _next(self, index: int, call: Call | None) -> Call | None:
+        """A call as the next job of the chain that a lease is for."""
+        claimed, _ = self.leases[index]
+        return call and replace(call, id=continuation_id(claimed.chain, claimed.chain_index + 1))
 
     def _grave(self, claimed: Claimed) -> Grave | None:
         return grave_of(claimed.id, dead_letter_of(claimed.options, claimed.queue))
@@ -321,10 +374,36 @@ class Pair:
         return any(claimed.lease == lease and number == mine for claimed, number in self.leases)
 
     def _adopt_sweeps(self, jobs: dict[str, Job]) -> None:
-        for id, job in list(self.model.jobs.items()):
-            seen = jobs.get(id)
-            if seen is not None and seen.state == "revoked" and job.state in QUEUED:
-                self.model.sweep(id, self.clock.now)
+        """Those that wait for others go first: had they been second, they would have been stranded."""
+        swept = {
+            id
+            for id, job in self.model.jobs.items()
+            if job.state in QUEUED and id in jobs and jobs[id].state == "revoked"
+        }
+        while swept:
+            awaited = {chain for id in swept for chain in self.model.jobs[id].awaits}
+            id = next(id for id in swept if self.model.jobs[id].chain not in awaited)
+            self.model.sweep(id, self.clock.now)
+            swept.remove(id)
+
+    def _adopt_order(self, known: set[str]) -> None:
+        """In which order the jobs that one settlement makes are accepted is up to the store."""
+        made = [self.model.jobs[id] for id in reversed(self._jobs()) if id not in known]
+        for job, number in zip(made, sorted(job.number for job in made), strict=True):
+            job.number = number
+
+    def _is_unheard(self, calls: list[Call]) -> bool:
+        """True if the model says that the calls cannot be made."""
+        made = {call.id for call in calls}
+        if all(id in self.model.jobs and id not in made for call in calls for id in call.blockers):
+            return False
+        trial = deepcopy(self.model)
+        try:
+            for call in calls:
+                trial.enqueue(call, self.clock.now)
+        except Unheard:
+            return True
+        return False
 
     def _jobs(self) -> dict[str, Job]:
         return {job.id: job for job in self._do(self.store.jobs(JobFilter(), ALL)).jobs}

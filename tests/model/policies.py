@@ -133,6 +133,8 @@ def new_job(call: Call) -> NewJob:
         options=encode_options(JobOptions(dead_letter=call.dead_letter)),
         caller=None if call.caller is None else ChainId(call.caller),
         lane=None if call.lane is None else plan_of(call.lane),
+        blockers=tuple(JobId(id) for id in call.blockers),
+        runs_anyway=call.runs_anyway,
     )
 
 
@@ -163,4 +165,9 @@ def settings_of(limits: QueueLimits) -> QueueSettings:
 
 def grave_of(id: str, queue: str | None) -> Grave | None:
     """Where a job is buried if it fails."""
-    return None if queue is None else Grave(queue, str(UUID(bytes=copy_id(UUID(id).bytes))))
+    return None if queue is None else Grave(queue, letter_id(id))
+
+
+def letter_id(id: str) -> str:
+    """The id of a job's dead letter."""
+    return str(UUID(bytes=copy_id(UUID(id).bytes)))

@@ -104,6 +104,7 @@ def seen_job(job: Job, now: int) -> tuple[Any, ...]:
         job.lane,
         dead_letter_of(job.options, job.queue),
         (job.origin, job.origin_queue),
+        (job.chain, job.chain_index, job.blockers),
     )
 
 
@@ -131,6 +132,7 @@ def model_job(job: ModelJob, now: int) -> tuple[Any, ...]:
         None if call.lane is None else call.lane.key,
         call.dead_letter,
         (job.origin, job.origin_queue),
+        (job.chain, job.index, len(job.blockers)),
     )
 
 

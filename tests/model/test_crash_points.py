@@ -9,8 +9,6 @@ everything drains.
 from __future__ import annotations
 
 import asyncio
-import shutil
-import threading
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -19,6 +17,7 @@ from uuid import UUID
 
 import apsw
 import pytest
+from cutting import Watched, copy_store
 from pair import ALL, Pair
 from policies import BACKOFF, DEAD, DELAY, EXPIRES, LEASE, PER, QUEUES, WAIT, WINDOW, digest
 
@@ -26,7 +25,6 @@ from onejob.core.errors import StoreFull
 from onejob.core.lane import QueueChange, Rate
 from onejob.core.lifecycle import Move
 from onejob.store import Amendment, JobStore
-from onejob.stores.sqlite.store import SqliteStore
 from onejob.testing.clock import FakeClock
 from onejob.testing.model import Model
 from onejob.testing.records import Call, LaneLimits, Pace
@@ -179,23 +177,6 @@ OPERATIONS: dict[str, tuple[list[Step], Step]] = {
 }
 
 
-class Watched(SqliteStore):
-    """The real store, with an eye on each statement of its writer."""
-
-    before_statement: Callable[[str], None] | None = None
-
-    def _connect(self) -> apsw.Connection:
-        connection = super()._connect()
-        connection.exec_trace = self._seen
-        return connection
-
-    def _seen(self, _: apsw.Cursor, statement: str, __: object) -> bool:
-        watching = type(self).before_statement
-        if watching is not None and threading.current_thread().name == "onejob-writer":
-            watching(statement)
-        return True
-
-
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
@@ -295,12 +276,3 @@ def shows_it_done(image: Pair, before: Model, after: Model) -> bool:
         else:
             return done
     raise AssertionError
-
-
-def copy_store(source: Path, target: Path) -> None:
-    """The files as a dying process leaves them; the index of the log is memory and dies with it."""
-    target.mkdir()
-    for suffix in ("", "-wal"):
-        file = source / f"jobs.db{suffix}"
-        if file.exists():
-            shutil.copy(file, target / file.name)

@@ -58,7 +58,9 @@ def test_without_a_terminal_it_proves_in_plain_lines_what_it_shows(env: dict[str
     assert calls == jobs + absorbed
     assert absorbed > calls / 2
     assert f"ok  {jobs} effects for {jobs} jobs" in ended.stdout
-    assert ended.stdout.count("\n  ok  ") == 5
+    assert ended.stdout.count("\n  ok  ") == 6
+    assert re.search(r"a report is split into 60 parts; job \S+ waits for all", ended.stdout)
+    assert "ok  60 parts of a report were counted, each once" in ended.stdout
     assert "It holds." in ended.stdout
     assert left_behind(env) == []
 
@@ -84,6 +86,7 @@ def test_the_code_it_prints_runs_as_it_stands_and_uses_the_public_names_only(tmp
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count('kept: key "ada"') == 2
+    assert "the parts add up to 45" in ended.stdout
 
 
 @pytest.mark.parametrize(("key", "code"), [(b"q", 0), (b"\x03", 130)])

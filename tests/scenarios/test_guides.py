@@ -17,6 +17,7 @@ import pytest
 
 import onejob
 from onejob import App, Queue
+from onejob.testing import drain
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted(ROOT.glob("docs/guides/*.md"))
@@ -61,7 +62,7 @@ async def test_what_a_page_shows_compiles(page: Path) -> None:
 
 # Not `workers.md`, because a task of process=True must stand in a module; `testing.md` is run by pytest, below.
 @pytest.mark.parametrize(
-    "name", ["cli", "dead-letters", "hooks", "lanes", "payloads", "revocation", "uniqueness"]
+    "name", ["chains", "cli", "dead-letters", "hooks", "lanes", "payloads", "revocation", "uniqueness"]
 )
 def test_what_a_guide_shows_runs(name: str, folder: Path) -> None:
     page = ROOT / f"docs/guides/{name}.md"
@@ -71,6 +72,17 @@ def test_what_a_guide_shows_runs(name: str, folder: Path) -> None:
             result = eval(compiled(source, page), names)
             assert not inspect.isawaitable(result)
         names["app"].close()  # the guide may have made its own
+
+
+def test_the_worked_example_of_the_guide_to_chains_counts(folder: Path) -> None:
+    page = ROOT / "docs/guides/chains.md"
+    names = surroundings()
+    with names["app"] as app:
+        for source in blocks(page):
+            eval(compiled(source, page), names)
+        drain(app, queues=["default", "parts"])
+        assert names["primes"].result() == 9592
+        assert app.count("queue:parts state:completed") == 1_000
 
 
 def test_the_first_program_of_the_readme_prints_what_it_says(folder: Path) -> None:

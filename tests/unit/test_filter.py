@@ -54,7 +54,7 @@ def test_groups_of_states_have_names(word: str, states: frozenset[State]) -> Non
         ("stat:failed", r"knows no 'stat': did you mean 'state'\?"),
         (
             "colour:red",
-            "there are state, queue, origin, task, key, lane, id, error, older, newer, ended, args.NAME",
+            "there are state, queue, origin, task, key, lane, chain, id, error, older, newer, ended, args.NAME",
         ),
         ("state:faild", r"no state 'faild': did you mean 'failed'\?"),
         ("failed", "'failed' has no name; write name:value"),
@@ -71,6 +71,7 @@ def test_groups_of_states_have_names(word: str, states: frozenset[State]) -> Non
         ("task:a[b]", r"Task 'a\[b\]' cannot match|Task '\*\.a\[b\]' cannot match"),
         ("id:0198", "6 or more of its characters"),
         ("id:not-an-id", "is no id"),
+        ("chain:order-9", "'order-9' is no id"),
         ("args.:1", "is no path"),
         ("args.a[x]:1", r"args.a\[x\] is no path"),
     ],

@@ -9,18 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onejob.core.chain import MAX_BLOCKERS
+from onejob.core.job import ChainId, JobId, State
+from onejob.core.lane import LanePlan
+from onejob.core.options import MAX_PAYLOAD
+from onejob.store import Blocker
 from onejob.worker.frames import (
     MAX_FRAME,
     Broken,
     Ended,
     FromChild,
+    Given,
     Line,
     Loaded,
+    Next,
     Progress,
     Slept,
     Unframer,
     framed,
+    in_parts,
     read_from_child,
+    read_to_child,
 )
 
 MESSAGES: list[FromChild] = [
@@ -32,6 +41,11 @@ MESSAGES: list[FromChild] = [
     Broken("ValueError: no", None, False, 0),
     Broken("ValueError: no", 1_000, True, 0),
     Slept(60_000, 0),
+    Ended(
+        b"1",
+        0,
+        Next("q", "t", b"{}", -1, 60_000, None, 3, b"{}", LanePlan("a", 2), (JobId("x"), JobId("y")), True),
+    ),
 ]
 
 
@@ -57,3 +71,23 @@ def test_a_message_that_claims_to_be_longer_than_any_is_refused_before_it_is_rea
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         read_from_child(data)
+
+
+@given(st.lists(st.sampled_from([0, 1_000, 400_000, MAX_PAYLOAD]), max_size=6))
+def test_what_a_job_waited_for_goes_over_in_order_in_messages_that_fit(sizes: list[int]) -> None:
+    blockers = [Blocker(ChainId(str(n)), State.COMPLETED, "t", b"x" * size) for n, size in enumerate(sizes)]
+    read: list[Blocker] = []
+    for part in in_parts(blockers):
+        frame = framed(part)
+        assert len(frame) <= MAX_FRAME
+        message = read_to_child(frame[4:])
+        assert isinstance(message, Given)
+        read += message.blockers
+    assert read == blockers
+
+
+def test_the_longest_end_fits_into_a_message() -> None:
+    id = JobId("0198f000-0000-7000-8000-000000000000")
+    payload = b"x" * MAX_PAYLOAD
+    then = Next("q" * 200, "t" * 200, payload, 0, 0, 0, 3, b"{}", None, (id,) * MAX_BLOCKERS, False)
+    assert len(framed(Ended(payload, 0, then))) <= MAX_FRAME

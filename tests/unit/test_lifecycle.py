@@ -46,6 +46,7 @@ LEGAL = {
     Move.FAIL: ("running", "failed revoked"),
     Move.REVOKE: ("blocked delayed parked waiting", "revoked"),
     Move.EXPIRE: ("blocked delayed parked waiting", "revoked"),
+    Move.STRAND: ("blocked", "failed"),
     Move.REVIVE: ("failed revoked", "waiting parked delayed blocked"),
 }
 
@@ -97,6 +98,7 @@ def test_only_a_start_leads_to_running_and_only_settling_leads_out() -> None:
             Move.PROMOTE,
             Move.PARK,
             Move.RELEASE,
+            Move.STRAND,
             Move.POSTPONE,
             Move.START,
             Move.REVOKE,

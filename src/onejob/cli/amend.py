@@ -36,6 +36,8 @@ WORDS: Final = {
     Amended.FLAGGED: "flagged (running, asked to stop)",
     Amended.KEPT: "kept (another job holds the key; --force runs it without)",
     Amended.RUNNING: "left alone (running or queued)",
+    Amended.AWAITED: "left alone (others wait for it, or have yet to read its output; --cascade deletes it)",
+    Amended.STRANDED: "left alone (a blocker of it did not complete; onejob chain shows which, retry that first)",
     Amended.FINISHED: "left alone (finished)",
     Amended.MOVED: "left alone (their state has changed meanwhile)",
     Amended.NOT_FOUND: "not found",
@@ -46,6 +48,7 @@ VERBS: Final = {
     Amendment.RETRY: ("Retry", "retried"),
     Amendment.RETRY_WITHOUT_KEY: ("Retry", "retried"),
     Amendment.DELETE: ("Delete", "deleted"),
+    Amendment.DELETE_WITH_WAITING: ("Delete", "deleted"),
 }
 """What is about to be done, and what would be done."""
 
@@ -97,15 +100,19 @@ def retry(source: Source, texts: tuple[str, ...], force: bool, yes: bool, as_jso
 @click.command(epilog=example("onejob delete 'state:failed older:30d' --yes --url sqlite:///jobs.db"))
 @_jobs_argument
 @store_options
+@click.option(
+    "--cascade", is_flag=True, help="Even if others wait for them: to those, they are revoked, and they fail."
+)
 @yes_option
 @json_option
-def delete(source: Source, texts: tuple[str, ...], yes: bool, as_json: bool) -> None:
+def delete(source: Source, texts: tuple[str, ...], cascade: bool, yes: bool, as_json: bool) -> None:
     """Remove jobs from the record.
 
     By id, or all that a filter matches; shows them and asks. A queued job counts as revoked, a running one is
-    left alone; what a key remembers stays.
+    left alone, and so is one that others wait for; what a key remembers stays. Of a chain, all jobs are removed.
     """
-    _amend(source, texts, Amendment.DELETE, ask_for_ids=True, yes=yes, as_json=as_json)
+    amendment = Amendment.DELETE_WITH_WAITING if cascade else Amendment.DELETE
+    _amend(source, texts, amendment, ask_for_ids=True, yes=yes, as_json=as_json)
 
 
 def _amend(

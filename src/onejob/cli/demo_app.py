@@ -1,4 +1,4 @@
-"""The app of `onejob demo`: five ways to mean "duplicate", one line of policy each.
+"""The app of `onejob demo`: five ways to mean "duplicate", one line of policy each; and work in parts, added up.
 
 It also runs by itself: save it as demo_app.py, then `python demo_app.py`, or `onejob worker demo_app.py:app`.
 """
@@ -38,6 +38,27 @@ async def maintain(night: str, seconds: float) -> None:
     await effect("maintenance", night, seconds)
 
 
+@app.task(queue="report", retry=5)
+async def split(parts: int) -> None:
+    job = onejob.current_job()
+    async with job.complete():  # all parts, and what waits for them: one commit
+        made = await app.aenqueue_many([count.job(part) for part in range(parts)])
+        job.continue_with(add_up.using(blockers=made))
+
+
+@app.task(queue="report")
+async def count(part: int) -> int:
+    await effect("part", str(part), 0.3)
+    return part
+
+
+@app.task(queue="report")
+async def add_up() -> int:
+    total = sum(part.output for part in onejob.current_job().blockers)
+    await effect("total", str(total), 0.1)
+    return total
+
+
 async def effect(kind: str, detail: str, seconds: float) -> None:
     """Work for a while, then act once: the job's idempotency key is the same in every attempt."""
     await asyncio.sleep(seconds)
@@ -69,6 +90,8 @@ async def main() -> None:
         for receipt in receipts:
             print(receipt)
         await asyncio.gather(*(receipt.aresult(timeout=10) for receipt in receipts if receipt.new_or_none()))
+        report = await split.aenqueue(parts=10)
+        print(f"the parts add up to {await report.aresult(timeout=10)}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onejob.app import App
-from onejob.cli.demo_storm import DOCUMENTS, SESSIONS, TEXT, USERS, VERSIONS, WEBHOOKS, Tally
+from onejob.cli.demo_storm import DOCUMENTS, PARTS, SESSIONS, TEXT, USERS, VERSIONS, WEBHOOKS, Tally
 from onejob.core.job import JobId, State
 
 
@@ -25,7 +25,8 @@ async def prove(app: App, tally: Tally, lost: JobId | None, probes: Sequence[Job
 
     `lost` is the job whose worker was killed, `probes` what each call got that asked for it meanwhile.
     """
-    effects = await query(app, "select job, kind, detail from effects order by rowid")
+    rows = await query(app, "select job, kind, detail from effects order by rowid")
+    effects = [row for row in rows if row[1] not in ("part", "total")]
     jobs = Counter(job for job, _, _ in effects)
     asked, absorbed, created = tally.asked.total(), tally.absorbed.total(), tally.created
     return [
@@ -38,6 +39,7 @@ async def prove(app: App, tally: Tally, lost: JobId | None, probes: Sequence[Job
             f"{jobs.total()} effects for {len(created)} jobs: one each, none missing, none twice",
         ),
         *_as_meant([(kind, detail) for _, kind, detail in effects]),
+        _added_up([(kind, detail) for _, kind, detail in rows]),
         await _survived(app, lost, probes),
     ]
 
@@ -65,6 +67,17 @@ def _as_meant(effects: list[tuple[str, str]]) -> list[Claim]:
             f"{DOCUMENTS} documents are saved as last edited; {SESSIONS} searches ran for what was typed last",
         ),
     ]
+
+
+def _added_up(effects: list[tuple[str, str]]) -> Claim:
+    """Whether every part was counted once, and all of them before they were added up."""
+    report = [pair for pair in effects if pair[0] in ("part", "total")]
+    parts, total = report[:-1], str(sum(range(PARTS)))
+    return Claim(
+        Counter(parts) == Counter(("part", str(number)) for number in range(PARTS))
+        and report[-1:] == [("total", total)],
+        f"{PARTS} parts of a report were counted, each once, and the job that waited for them added up {total}",
+    )
 
 
 async def _survived(app: App, lost: JobId | None, probes: Sequence[JobId]) -> Claim:

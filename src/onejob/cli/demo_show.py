@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import click
 
 from onejob.app import App
-from onejob.cli.demo_app import maintain
+from onejob.cli.demo_app import maintain, split
 from onejob.cli.demo_crew import Crew
 from onejob.cli.demo_proof import Claim, prove, query
-from onejob.cli.demo_storm import NIGHT, Tally, storm
+from onejob.cli.demo_storm import NIGHT, PARTS, Tally, storm
 from onejob.core.job import Job, JobId, State
 from onejob.receipt import Receipt
 
@@ -102,6 +102,7 @@ class Show:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._storm())
                     group.create_task(self._kill_and_resume())
+                    group.create_task(self._fan_out())
                 await self._until(self._is_quiet)
             finally:
                 watching.cancel()
@@ -140,6 +141,16 @@ class Show:
         await self._until(lambda: self._has_ended(id))
         job = await self._job(id)
         self._tell(f"the job is {job.state}, in attempt {job.attempt}")
+
+    async def _fan_out(self) -> None:
+        """One call becomes many jobs on all workers, and one that waits for them."""
+        receipt = await split.aenqueue(PARTS)
+        await self._until(lambda: self._goes_on(receipt.id))
+        self._tell(
+            f"a report is split into {PARTS} parts; job {(await self._chain(receipt.id))[-1].id} waits for all"
+        )
+        await self._until(lambda: self._chain_has_ended(receipt.id))
+        self._tell(f"the last part has ended, and the report is {(await self._chain(receipt.id))[-1].state}")
 
     async def _until_killed(self, latest: float) -> None:
         until = time.monotonic() + latest
@@ -209,6 +220,15 @@ class Show:
         job = await self._app.ajob(id)
         assert job is not None
         return job
+
+    async def _chain(self, id: JobId) -> list[Job]:
+        return await self._app.achain(id)
+
+    async def _goes_on(self, id: JobId) -> bool:
+        return len(await self._chain(id)) > 1 or await self._chain_has_ended(id)
+
+    async def _chain_has_ended(self, id: JobId) -> bool:
+        return (await self._chain(id))[-1].state.ended
 
     async def _has_ended(self, id: JobId) -> bool:
         return (await self._job(id)).state.ended

@@ -15,6 +15,7 @@ from onejob.plans import Call
 from onejob.receipt import Receipt
 
 USERS, DOCUMENTS, VERSIONS, WEBHOOKS, DELIVERIES, SESSIONS, NIGHTS = 40, 20, 8, 30, 5, 10, 100
+PARTS = 60
 TEXT = "duplicates"
 NIGHT = "tonight"
 

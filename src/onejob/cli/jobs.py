@@ -43,8 +43,8 @@ def jobs(
     """List the jobs that a filter matches, newest first.
 
     FILTER is made of terms that must all match: state:failed,revoked task:sync queue:mail origin:mail key:user/7
-    lane:user:42 id:0198ab error:timeout args.user_id:7 older:1h newer:10m ended:2d. Commas separate alternatives;
-    quotes hold a value with spaces together. Without a filter, all jobs.
+    lane:user:42 chain:0198ab id:0198ab error:timeout args.user_id:7 older:1h newer:10m ended:2d. Commas separate
+    alternatives; quotes hold a value with spaces together. Without a filter, all jobs.
     """
     wanted = parse(" ".join(terms))
 
@@ -82,6 +82,7 @@ def job(source: Source, id: str, as_json: bool) -> None:
         if as_json:
             emit_json(job_data(found))
         else:
-            emit_fields(job_fields(found, await app.store.time(), for_people=on_terminal()))
+            last, now = await app.store.last(found.id), await app.store.time()
+            emit_fields(job_fields(found, last, now, for_people=on_terminal()))
 
     source.run(look)

@@ -32,7 +32,7 @@ LEAST: Final = 6
 """How much of them is seen where even that is too much, because what is left of the others must stay whole."""
 _DISPENSABLE: Final = (
     "try", "on retry", "differing", "concurrency", "host", "pid", "from", "first", "attempt", "original",
-    "ended", "queue", "last", "buried", "taken", "age", "seen", "rate", "lane", "key",
+    "ended", "queue", "last", "buried", "taken", "age", "seen", "waited", "rate", "chain", "lane", "key",
     "revoked", "completed", "longest wait",
 )  # fmt: skip
 """Columns that go where there is little room, the least missed first; a table's first column stays."""
@@ -126,8 +126,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
     for place, width in widths.items():
         made.add_column(headings[place], overflow="ellipsis", no_wrap=True, width=width)
     for row in texts:
-        made.add_row(*(Text(row[place], style=_STYLES.get(row[place], "")) for place in widths))
+        made.add_row(*(Text(row[place], style=style_of(row[place])) for place in widths))
     return made
+
+
+def style_of(cell: str) -> str:
+    """The colour of a cell: states and levels have theirs."""
+    return _STYLES.get(cell, "")
 
 
 def fitting(headings: Sequence[str], texts: Sequence[Sequence[str]], room: int) -> dict[int, int]:

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "status": ("onejob.cli.status:status", "Show how many jobs there are, and who runs them."),
     "jobs": ("onejob.cli.jobs:jobs", "List the jobs that a filter matches, newest first."),
     "job": ("onejob.cli.jobs:job", "Show all there is to know about a job."),
+    "chain": ("onejob.cli.chain:chain", "Draw the chain of a job and what it waits for."),
     "why": ("onejob.cli.why:why", "Say why a job stands as it does, or who holds a key."),
     "keys": ("onejob.cli.keys:keys", "List the keys on record, the most recently taken first."),
     "key": ("onejob.cli.keys:key", "Change a key."),

@@ -14,7 +14,7 @@ from onejob.core.lane import LanePlan, QueueLimits, Rate
 from onejob.explain import span
 from onejob.store import Key, LaneView, WorkerView
 
-JOB_COLUMNS: Final = ("id", "state", "queue", "task", "key", "lane", "try", "age", "error")
+JOB_COLUMNS: Final = ("id", "state", "queue", "task", "key", "lane", "chain", "try", "age", "error")
 KEY_COLUMNS: Final = ("key", "queue", "task", "holder", "state", "taken", "absorbed", "differing", "ended")
 LANE_COLUMNS: Final = ("lane", "queue", "slots", "ready", "rate", "opens", "on retry", "head")
 LIMITS_COLUMNS: Final = ("queue", "concurrency", "running", "rate", "paused")
@@ -67,6 +67,7 @@ def job_data(job: Job) -> dict[str, Any]:
         "follows": job.follows,
         "chain": job.chain,
         "chain_index": job.chain_index,
+        "blockers": job.blockers,
         "origin": job.origin,
         "origin_queue": job.origin_queue,
         "options": value_in(job.options),
@@ -76,8 +77,8 @@ def job_data(job: Job) -> dict[str, Any]:
     }
 
 
-def job_fields(job: Job, now: int, *, for_people: bool) -> dict[str, object]:
-    """The same as text; what says nothing is left out."""
+def job_fields(job: Job, last: Job | None, now: int, *, for_people: bool) -> dict[str, object]:
+    """The same as text; what says nothing is left out. `last` is the last job of its chain."""
     data = job_data(job)
     data["args"] = (
         _json(data["args"], for_people) if data["args"] is not None else "(the payload cannot be read)"
@@ -88,9 +89,12 @@ def job_fields(job: Job, now: int, *, for_people: bool) -> dict[str, object]:
         data[name] = None if data[name] is None else _json(data[name], for_people)
     if job.result is None and job.state is State.COMPLETED:
         data["result"] = "null"
-    if job.chain == job.id:
-        del data["chain"], data["chain_index"]
     always = {"id", "task", "queue", "state", "args", "attempt"}
+    if last is None or not last.chain_index:
+        del data["chain"], data["chain_index"]
+    else:
+        always.add("chain_index")
+        data["chain_state"] = str(last.state)
     return {
         name: value for name, value in data.items() if name in always or value not in (None, "", 0, False)
     }
@@ -100,7 +104,8 @@ def job_row(job: Job, now: int, *, for_people: bool) -> tuple[object, ...]:
     """A job as a line of a list."""
     accepted = span(now - job.accepted) if for_people else instant(job.accepted)
     error = (job.error or "").split("\n", 1)[0]
-    return job.id, str(job.state), job.queue, job.task, job.key, job.lane, job.attempt, accepted, error
+    chain = f"{job.chain}/{job.chain_index}" if job.chain_index else None
+    return job.id, str(job.state), job.queue, job.task, job.key, job.lane, chain, job.attempt, accepted, error
 
 
 def key_data(key: Key, now: int) -> dict[str, Any]:

@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
+from onejob.core.derived import derived_id
 from onejob.core.options import decode_options, encode_options
 
 
 def copy_id(original: bytes) -> bytes:
-    """The id of a job's dead letter: made from the original's alone, so that to bury it twice makes one copy.
-
-    A UUID of version 8 that keeps the original's first 48 bits, its time of making.
-    """
-    import hashlib  # late: slow to load, and defining tasks needs no digest
-
-    drawn = hashlib.sha256(b"onejob dead letter\0" + original).digest()
-    made = bytearray(original[:6] + drawn[:10])
-    made[6] = 0x80 | made[6] & 0x0F
-    made[8] = 0x80 | made[8] & 0x3F
-    return bytes(made)
+    """The id of a job's dead letter: made from the original's alone, so that to bury it twice makes one copy."""
+    return derived_id(b"onejob dead letter", original)
 
 
 def dead_letter_of(options: bytes | None, queue: str) -> str | None:

@@ -23,6 +23,7 @@ __all__ = [
     "StoreFull",
     "TransactionTimeout",
     "Undecodable",
+    "UnknownBlocker",
     "UnknownTask",
     "WrongCall",
     "shown",
@@ -60,6 +61,10 @@ class PayloadTooLarge(OnejobError, ValueError):
 
 class Undecodable(OnejobError, ValueError):
     """Stored bytes are not a payload that this task can read."""
+
+
+class UnknownBlocker(OnejobError):
+    """A job was to wait for a chain that is not on record; nothing was stored."""
 
 
 class UnknownTask(OnejobError, LookupError):
@@ -144,3 +149,7 @@ class Fail(Exception):
     def __init__(self, reason: str = "the handler gave up") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Refused(Fail):
+    """A chain cannot go on as its job asked: its next job would wait for itself, or for what is not on record."""

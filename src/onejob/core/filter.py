@@ -66,6 +66,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Keys as people read them."""
     lanes: frozenset[str] | None = None
     """Keys of lanes."""
+    chains: frozenset[str] | None = None
+    """Ids of chains, which are those of their first jobs, or their beginnings as below."""
     ids: frozenset[str] | None = None
     """Ids or their beginnings, six characters at least."""
     errors: frozenset[str] | None = None
@@ -86,7 +88,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
                         f"{kind} {shown(name)} cannot match: names have 1 to 100 of A-Z a-z 0-9 _ . : - "
                         "and here also * for anything."
                     )
-        for id in self.ids or ():
+        for id in (self.ids or frozenset()) | (self.chains or frozenset()):
             if not looks_like_id(id):
                 raise InvalidOption(
                     f"{shown(id)} is no id and no beginning of one: give {SHORTEST_ID} or more of its "
@@ -245,6 +247,7 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], Any]]]] = {
     "task": ("tasks", _tasks),
     "key": ("keys", _words),
     "lane": ("lanes", _words),
+    "chain": ("chains", _words),
     "id": ("ids", _words),
     "error": ("errors", _words),
     "older": ("older", _one_span),

@@ -69,6 +69,10 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     options: bytes | None = None
     caller: ChainId | None = None
     lane: LanePlan | None = None
+    blockers: tuple[JobId, ...] = ()
+    """Chains that must have ended before it may start, by the id of any of their jobs."""
+    runs_anyway: bool = False
+    """It runs even if one of them did not complete."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +101,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     chain_index: int
     key: str | None
     lane: str | None = None
+    blockers: int = 0
+    """How many chains it waited for."""
 
     @property
     def id(self) -> JobId:
@@ -142,3 +148,5 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     origin_queue: str | None = None
     lane: str | None = None
     """The key of its lane."""
+    blockers: int = 0
+    """How many chains it waits or waited for."""

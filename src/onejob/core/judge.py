@@ -134,9 +134,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     expire_holder: bool = False
 
 
-def initial_state(due: int, follows: ChainId | None, now: int, *, laned: bool = False) -> State:
-    """Where a job stands before a start: behind another, before its time, or ready; its lane decides more."""
-    if follows is not None:
+def initial_state(
+    due: int, follows: ChainId | None, now: int, *, laned: bool = False, blocked: bool = False
+) -> State:
+    """Where a job stands before a start: behind others, before its time, or ready; its lane decides more."""
+    if follows is not None or blocked:
         return State.BLOCKED
     if due > now:
         return State.DELAYED
@@ -213,9 +215,14 @@ def _take(job: NewJob, holder: Holder, verdict: Verdict, now: int) -> Decision:
     if verdict is Verdict.FOLLOW or (verdict is Verdict.CANCEL and running):
         follows = holder.id
     due, since = made.due, now
-    if verdict is Verdict.LATER:
-        window = job.plan.rules.window if job.plan is not None else None
-        due = since = max(made.due, holder.since + (window or 0))
+    if verdict is Verdict.LATER and job.plan is not None:
+        rules = job.plan.rules
+        window = rules.window or 0
+        due = since = max(made.due, holder.since + window)
+        # The holder may outlast its window: who would follow it then follows it now.
+        column = standing(holder.state, own=holder.id == job.caller)
+        if rules.verdict(column, window) is Verdict.FOLLOW:
+            follows = holder.id
     return msgspec.structs.replace(
         made,
         answer=_answer(job, holder, verdict, Outcome.CREATED, now),

@@ -11,7 +11,7 @@ from typing import assert_never
 import msgspec
 
 from onejob.core.dead_letter import dead_letter_of
-from onejob.core.job import QUEUED, Claimed, Lease, State
+from onejob.core.job import QUEUED, Claimed, Lease, NewJob, State
 
 
 class Move(StrEnum):
@@ -34,6 +34,7 @@ class Move(StrEnum):
     FAIL = "fail"
     REVOKE = "revoke"
     EXPIRE = "expire"
+    STRAND = "strand"
     REVIVE = "revive"
 
 
@@ -73,6 +74,7 @@ MOVES: dict[Move, Rule] = {
     Move.FAIL: Rule(_RUNNING, frozenset({State.FAILED, State.REVOKED}), failures=1),
     Move.REVOKE: Rule(QUEUED, frozenset({State.REVOKED})),
     Move.EXPIRE: Rule(QUEUED, frozenset({State.REVOKED})),
+    Move.STRAND: Rule(frozenset({State.BLOCKED}), frozenset({State.FAILED})),
     Move.REVIVE: Rule(frozenset({State.FAILED, State.REVOKED}), _SOON | {State.BLOCKED}),
 }
 """A running job that has been flagged ends revoked by whichever settling move comes next."""
@@ -97,12 +99,15 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     dead_letter: str | None = None
     """Where a copy waits from now on, if this really ends the job as failed."""
+    then: NewJob | None = None
+    """The chain's next job, if this really completes the job; its id is that of `core.chain.continuation_id`."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
-    """The handler returned; `result` is encoded, or None for no result."""
+    """The handler returned; `result` is encoded, or None for no result. `then` is how the chain goes on."""
 
     result: bytes | None
+    then: NewJob | None = None
 
 
 class Raised(msgspec.Struct, frozen=True):
@@ -154,8 +159,8 @@ MAX_CRASH_DELAY = 60_000
 def after_attempt(job: Claimed, outcome: Outcome) -> Settlement:
     """Say what becomes of a job once its attempt has ended."""
     match outcome:
-        case Succeeded(result):
-            return Settlement(job.lease, Move.COMPLETE, result=result)
+        case Succeeded(result, then):
+            return Settlement(job.lease, Move.COMPLETE, result=result, then=then)
         case Raised(error, attempts, retry_in, False) if job.failures + 1 < attempts:
             return Settlement(job.lease, Move.RETRY, delay=retry_in, error=error)
         case Raised(error):

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from onejob.app import App
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.filter import JobFilter
-from onejob.core.job import QUEUED, JobId, WorkerId
-from onejob.core.lifecycle import Move, after_attempt
+from onejob.core.job import QUEUED, JobId, State, WorkerId
+from onejob.core.lifecycle import Move
 from onejob.hooks import lived
 from onejob.operations import surroundings
+from onejob.plans import milliseconds
 from onejob.standing import READY, how_it_stands
 from onejob.store import Ask, Beat, Settled
 from onejob.testing.clock import FakeClock
 from onejob.worker.attempt import Attempt
+from onejob.worker.finishing import settle_one
 from onejob.worker.observer import Observer
 from onejob.worker.runner import Runner
 from onejob.worker.setup import WorkerSetup, new_worker_id
@@ -49,7 +51,8 @@ class Drained(list[Ran]):
     def __init__(self) -> None:
         super().__init__()
         self.left: dict[JobId, str] = {}
-        """Why each of them did not: its lane is full or its rate spent, its queue is paused … At most 100 of them."""
+        """Why each of them did not: its lane is full or its rate spent, its queue is paused, a blocker of it has not
+        ended … At most 100 of them."""
 
 
 def drain(
@@ -83,8 +86,15 @@ async def adrain(
         task.planner.check_backoff()
     store, worker = app.store, new_worker_id()
     observer = Observer.of(app.hooks, limit)
-    setup = WorkerSetup(store, app.tasks, app.backoffs, compresses=app.queues.compresses)
-    runner = Runner(setup, threads=1, observer=observer)
+    setup = WorkerSetup(
+        store,
+        app.tasks,
+        app.backoffs,
+        compresses=app.queues.compresses,
+        client=app.client,
+        clock=app.clock or milliseconds,
+    )
+    runner = Runner(setup, threads=1, observer=observer, lease=LEASE / 1000)
     ran = Drained()
     try:
         async with lived(app.hooks):
@@ -111,9 +121,7 @@ async def adrain(
 
 async def _run(app: App, runner: Runner, observer: Observer | None, attempt: Attempt) -> Ran:
     claimed = attempt.claimed
-    outcome = await runner.run(attempt)
-    settlement = after_attempt(claimed, outcome)
-    reply = await app.store.settle([settlement])
+    settlement, reply = await settle_one(app.store, attempt, await runner.run(attempt))
     if observer is not None:
         observer.ended(attempt, settlement, reply.settled[0])
         await observer.finish()
@@ -138,10 +146,12 @@ async def _held_up(app: App, queues: tuple[str, ...]) -> dict[JobId, str]:
     """What is due in these queues and yet cannot start, and why."""
     if not queues:
         return {}
-    page = await app.store.jobs(JobFilter(states=READY, queues=frozenset(queues)), MOST_LEFT)
+    wanted = JobFilter(states=READY | {State.BLOCKED}, queues=frozenset(queues))
+    page = await app.store.jobs(wanted, MOST_LEFT)
     return {
         job.id: "\n".join(how_it_stands(job, await surroundings(app.store, job)))
         for job in reversed(page.jobs)
+        if job.state in READY or job.blockers
     }
 
 

@@ -1,4 +1,4 @@
-"""The reference model: one small method per store operation, over the plain dicts of a `Ledger`.
+"""The reference model: one small method per store operation, over the plain dicts of a `Ledger`; see also `amending`.
 
 It says what DESIGN.md says and shares no code with `onejob.core` or any store. Drive it beside a store with
 the same calls and compare. Three things a store may do at its leisure, and so are told to the model as they are
@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from onejob.testing.ledger import Ledger
-from onejob.testing.records import LIVE, Call, Grave, LaneLimits, LaneSight, ModelJob, ModelKey, Reply
+from onejob.testing.amending import Amending
+from onejob.testing.lineage import Unheard
+from onejob.testing.records import Call, Grave, LaneLimits, LaneSight, ModelJob, ModelKey, Reply
 from onejob.testing.traffic import is_past
 from onejob.testing.verdicts import Policy
 
@@ -21,11 +22,11 @@ REMEMBERED_CALLS: Final = 8
 
 
 @dataclass
-class Model(Ledger):
+class Model(Amending):
     """A store, as far as anybody can tell."""
 
     def enqueue(self, call: Call, now: int) -> Reply:
-        """Accept one newcomer."""
+        """Accept one newcomer; raises `Unheard`, and changes nothing, if it is to wait for what is not on record."""
         if call.id in self.jobs:
             return Reply(id=call.id, outcome="created")
         record = None if call.key is None or call.policy is None else self.keys.get(call.key)
@@ -36,6 +37,9 @@ class Model(Ledger):
         for id, reply in self.calls_of(record):
             if id == call.id:
                 return reply
+        self.chains_of(call.blockers)
+        if record.holder in self.jobs and is_past(self.jobs[record.holder], now):
+            self.sweep(record.holder, now)
         if not self.holds(record, now):
             return self.create(call, now)
         own = self.state_of(record, now) == "running" and record.holder == call.caller
@@ -69,14 +73,26 @@ class Model(Ledger):
         return min((wait for wait in waits if wait > 0), default=None)
 
     def settle(
-        self, id: str, lease: int, move: str, delay: int, now: int, *, grave: Grave | None = None
+        self,
+        id: str,
+        lease: int,
+        move: str,
+        delay: int,
+        now: int,
+        *,
+        grave: Grave | None = None,
+        then: Call | None = None,
     ) -> str:
-        """End an attempt, if the lease is still the job's."""
+        """End an attempt, if the lease is still the job's; one that completes may let its chain go on with `then`."""
         job = self.jobs.get(id)
         if job is None or job.state != "running" or job.lease != lease:
             return "lost"
         if move in ("lose", "perish") and not self._silent(job.worker, now):
             return "lost"
+        if move != "complete" or job.aborting:
+            then = None
+        if then is not None and self._is_refused(then, job.chain):
+            return "refused"
         job.failures += move in ("retry", "fail")
         job.crashes += move in ("lose", "perish", "crash", "succumb")
         job.misses += move == "miss"
@@ -87,7 +103,7 @@ class Model(Ledger):
             return "revoked"
         match move:
             case "complete":
-                self.end(id, "completed", now)
+                return self._complete(job, then, now)
             case "fail" | "perish" | "succumb":
                 self.end(id, "failed", now)
                 if grave is not None:
@@ -118,62 +134,22 @@ class Model(Ledger):
             id for id, job in self.jobs.items() if job.state == "running" and self._silent(job.worker, now)
         }
 
-    def revoke(self, id: str, now: int) -> str:
-        """End a queued job, flag a running one."""
-        job = self.jobs.get(id)
-        if job is None:
-            return "not_found"
-        if job.state == "running":
-            job.aborting, job.updated = True, now
-            return "flagged"
-        if job.state not in LIVE:
-            return "finished"
-        self.end(id, "revoked", now)
-        return "revoked"
-
-    def retry(self, id: str, now: int, *, without_key: bool) -> str:
-        """Revive an ended job; of a dead letter, its original. Either way the dead letter goes."""
-        letter = self.letter_of(id)
-        if letter is None or letter.origin is None:
-            return self._revive(id, now, without_key=without_key)
-        if letter.state == "running":
-            return "running"
-        if letter.state == "completed" and (letter.call.id == id or letter.origin not in self.jobs):
-            return "finished"
-        if letter.origin not in self.jobs:
-            self.exhume(letter, now)
-        elif (answer := self._revive(letter.origin, now, without_key=without_key)) != "retried":
-            return answer
-        del self.jobs[letter.call.id]
-        return "retried"
-
-    def delete(self, id: str, now: int) -> str:
-        """Remove a job that is not running; a live one counts as revoked. One that is gone means its dead letter."""
-        letter = self.letter_of(id)
-        if id not in self.jobs and letter is not None:
-            id = letter.call.id
-        job = self.jobs.get(id)
-        if job is None:
-            return "not_found"
-        if job.state == "running":
-            return "running"
-        if job.state in LIVE:
-            self.end(id, "revoked", now)
-        self.remove(id)
-        return "deleted"
-
     def release(self, key: bytes) -> str | None:
         """Make a key vacant."""
         record = self.keys.pop(key, None)
         return None if record is None else record.holder
 
     def prune(self, retention: Mapping[str, int], now: int) -> None:
-        """End what has expired, and remove ended jobs past their retention."""
-        for id in [id for id, job in self.jobs.items() if is_past(job, now)]:
-            self.sweep(id, now)
-        for id, job in list(self.jobs.items()):
-            if job.ended is not None and job.ended + retention[job.state] <= now:
-                self.remove(id)
+        """End what has expired, and remove ended chains past their retention that nobody has yet to read."""
+        while past := [id for id, job in self.jobs.items() if is_past(job, now)]:
+            self.sweep(past[0], now)
+        for chain in {job.chain for job in self.jobs.values()}:
+            last = self.last(chain)
+            assert last is not None, f"{chain} has lost its first job"
+            if last.ended is None or self.is_awaited(chain):
+                continue
+            if last.ended + retention[last.state] <= now:
+                self.remove(chain)
 
     def sweep(self, id: str, now: int) -> None:
         """End a job whose time has passed before it could start."""
@@ -216,8 +192,24 @@ class Model(Ledger):
         job.attempt += 1
         self.traffic.start(job, now)
 
+    def _is_refused(self, then: Call, chain: str) -> bool:
+        """True if what a chain would go on with waits for what is not on record, or for this very chain."""
+        try:
+            return self.goes_round(chain, self.chains_of(then.blockers))
+        except Unheard:
+            return True
+
+    def _complete(self, job: ModelJob, then: Call | None, now: int) -> str:
+        if then is None:
+            self.end(job.call.id, "completed", now)
+            return "done"
+        found = self.jobs.get(then.id)
+        goes_on = self.go_on(job, then, now)
+        self.end(job.call.id, "completed", now, goes_on=goes_on)
+        same = found is None or (found.call.task, found.payload) == (then.task, then.payload)
+        return "done" if same else "diverged"
+
     def _apply(self, call: Call, policy: Policy, record: ModelKey, verdict: str, now: int) -> Reply:
-        holder = self.jobs.get(record.holder)
         differs = call.payload != record.told
         match verdict:
             case "keep" if policy.strict and differs:
@@ -232,13 +224,14 @@ class Model(Ledger):
                 return self.create(call, now, follows=record.holder)
             case "later":
                 assert policy.within is not None
-                return self.create(call, now, not_before=record.since + policy.within)
-            case "cancel" if holder is not None and holder.state == "running":
-                holder.aborting, holder.updated = True, now
-                return self.create(call, now, follows=record.holder)
+                own = self.state_of(record, now) == "running" and record.holder == call.caller
+                waits = policy.verdict(self.column(record, now), policy.within, own=own) == "follow"
+                end = record.since + policy.within
+                return self.create(call, now, not_before=end, follows=record.holder if waits else None)
             case "cancel":
-                reply = self.create(call, now)
-                self.end(record.holder, "revoked", now)
+                running = self.state_of(record, now) == "running"
+                reply = self.create(call, now, follows=record.holder if running else None)
+                self.revoke(record.holder, now)
                 return reply
             case _:
                 return self.create(call, now)
@@ -279,43 +272,6 @@ class Model(Ledger):
         due = now + policy.wait if latest is None else min(now + policy.wait, latest)
         self.set_due(holder, max(due, holder.due) if holder.attempt else due, now)
         return True
-
-    def _revive(self, id: str, now: int, *, without_key: bool) -> str:
-        job = self.jobs.get(id)
-        if job is None:
-            return "not_found"
-        if job.state in LIVE:
-            return "running"
-        if job.state == "completed":
-            return "finished"
-        may_have_key = self._may_have_key(job, now)
-        if not without_key and not may_have_key:
-            return "kept"
-        if may_have_key:
-            self._take_back(job)
-        else:
-            job.call = replace(job.call, key=None, policy=None)
-        job.failures = job.crashes = job.misses = 0
-        job.aborting, job.ended, job.expires, job.updated = False, None, None, now
-        self.set_due(job, now, now)
-        return "retried"
-
-    def _take_back(self, job: ModelJob) -> None:
-        if job.call.key is None or job.call.policy is None:
-            return
-        record = self.keys.get(job.call.key)
-        job.follows = None if record is None else record.follows
-        if record is None or record.holder != job.call.id:
-            self.take(job.call.key, job)
-
-    def _may_have_key(self, job: ModelJob, now: int) -> bool:
-        record = None if job.call.key is None else self.keys.get(job.call.key)
-        if record is None or job.call.policy is None or record.holder == job.call.id:
-            return True
-        if not self.holds(record, now):
-            return True
-        policy = replace(job.call.policy, force=False)
-        return policy.verdict(self.column(record, now), now - record.since, own=False) == "run"
 
     def _silent(self, worker: str | None, now: int) -> bool:
         return worker is None or self.workers.get(worker, 0) <= now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from onejob.testing.verdicts import Policy
@@ -49,7 +49,7 @@ class Grave:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One enqueue. `key` is the identity (None: not unique), `caller` the chain it is made from."""
+    """One enqueue, or how a chain goes on. `key` is the identity (None: not unique), `caller` the chain it is made from."""
 
     id: str
     queue: str = "q"
@@ -66,6 +66,10 @@ class Call:
     lane: LaneLimits | None = None
     dead_letter: str | None = None
     """The queue in which it is buried if it fails."""
+    blockers: tuple[str, ...] = ()
+    """Jobs whose chains must have ended before it may start."""
+    runs_anyway: bool = False
+    """It runs even if one of them did not complete."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,9 @@ class ModelJob:
     due: int
     since: int
     number: int
+    chain: str
+    """The first job of its chain; of a lone job, itself."""
+    index: int
     expires: int | None
     items: int
     follows: str | None = None
@@ -114,6 +121,10 @@ class ModelJob:
     origin: str | None = None
     """Of a dead letter: the job that failed."""
     origin_queue: str | None = None
+    blockers: tuple[str, ...] = ()
+    """The chains that it waits or waited for."""
+    awaits: set[str] = field(default_factory=set[str])
+    """Those of them that have yet to end."""
 
     @property
     def lane(self) -> tuple[str, str] | None:

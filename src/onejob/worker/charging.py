@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from onejob.codec import encode_result
 from onejob.core.compression import compressed
-from onejob.core.errors import Fail, InvalidOption, Snooze
+from onejob.core.errors import Fail, InvalidOption, Refused, Snooze
 from onejob.core.job import Claimed
 from onejob.core.lifecycle import Outcome, Raised, Snoozed, Succeeded
 from onejob.core.options import JobOptions, millis
@@ -37,6 +37,8 @@ class Charges:
                     return Snoozed(millis("Snooze(seconds)", seconds, minimum=0))
                 except InvalidOption as invalid:
                     return self._failed(claimed, options, invalid)
+            case Refused(reason=reason):
+                return Raised(cut(reason), options.attempts, 0, final=True)
             case Fail():
                 return Raised(headline(error), options.attempts, 0, final=True)
             case _:

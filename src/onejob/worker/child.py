@@ -22,12 +22,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NoReturn, cast
 
+from onejob.blockers import as_given
 from onejob.codec import CallCodec
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.lifecycle import Outcome, Raised, Snoozed, Succeeded
 from onejob.core.options import JobOptions, decode_options
 from onejob.current import bind
+from onejob.plans import milliseconds
 from onejob.references import Reference, find
+from onejob.store import Blocker
 from onejob.tasks import Task
 from onejob.worker.charging import Charges, encoded, undecodable
 from onejob.worker.failure import describe, first_line, headline
@@ -39,7 +42,9 @@ from onejob.worker.frames import (
     Broken,
     End,
     Ended,
+    Given,
     Loaded,
+    Next,
     Slept,
     Start,
     Stop,
@@ -73,6 +78,7 @@ class Child:
         self._given: SimpleQueue[tuple[Start, ChildJob] | None] = SimpleQueue()
         self._codecs: dict[Reference, CallCodec] = {}
         self._curves: dict[Reference, NamedBackoff] = {}
+        self._blockers: list[Blocker] = []
         self._home = os.getpid()
         self._job: ChildJob | None = None
         """What runs, from its arrival until its end is about to be sent."""
@@ -98,7 +104,7 @@ class Child:
             self._breakable = True
             if self._stopping:
                 return
-            end = self._end_of(start)
+            end = self._end_of(start, job)
         except Stopped:
             return  # the worker knows, and waits only for our end
         finally:
@@ -113,7 +119,7 @@ class Child:
         except OSError:
             _end_all()
 
-    def _end_of(self, start: Start) -> End:
+    def _end_of(self, start: Start, job: ChildJob) -> End:
         task, options = start.claimed.task, decode_options(start.claimed.options)
         try:
             codec = self._codecs.get(start.function) or self._load(start)
@@ -130,7 +136,23 @@ class Child:
             if self._stopping:
                 raise Stopped from error
             return self._after_error(start, options, error)
-        return self._told(encoded(task, value, compresses=start.compresses))
+        job.over = True
+        return self._told(encoded(task, value, compresses=start.compresses), then=_next(job))
+
+    def _type_of(self, outputs: Mapping[str, Reference]) -> Callable[[str], Any]:
+        """The types that some tasks return; imported when the first output of such a task is asked for."""
+        types: dict[str, Any] = {}
+
+        def type_of(task: str) -> Any:
+            if task not in types:
+                try:
+                    function = _function(find(outputs[task], self._boot.script))
+                    types[task] = CallCodec(function, task).result_type
+                except Exception:  # not to be found here: its outputs are plain JSON
+                    types[task] = Any
+            return types[task]
+
+        return type_of
 
     def _load(self, start: Start) -> CallCodec:
         try:
@@ -165,11 +187,11 @@ class Child:
         self._curves[reference] = curve
         return {name: curve}
 
-    def _told(self, outcome: Outcome, *, leave_wait: bool = False) -> End:
+    def _told(self, outcome: Outcome, *, leave_wait: bool = False, then: Next | None = None) -> End:
         memory = _memory() if self._boot.measure else 0
         match outcome:
             case Succeeded(result):
-                return Ended(result, memory)
+                return Ended(result, memory, then)
             case Raised(error, _, retry_in, final):
                 return Broken(error, None if leave_wait else retry_in, final, memory)
             case Snoozed(delay):
@@ -199,9 +221,14 @@ class Child:
 
     def _heed(self, message: ToChild) -> None:
         match message:
+            case Given(blockers):
+                self._blockers += blockers
             case Start():
-                self._job = ChildJob(message.claimed, self._link)
-                self._given.put((message, self._job))
+                job = self._job = ChildJob(message.claimed, self._link)
+                if self._blockers:
+                    job.blockers = as_given(self._blockers, self._type_of(message.outputs))
+                    self._blockers = []
+                self._given.put((message, job))
             case Abort(reason):
                 if self._job is not None:
                     self._job.aborted.set(reason)
@@ -244,6 +271,25 @@ def _function(found: object) -> Callable[..., Any]:
 
 def _is_task(thing: object) -> bool:
     return isinstance(thing, Task)
+
+
+def _next(job: ChildJob) -> Next | None:
+    made = job.next_job(milliseconds)
+    if made is None:
+        return None
+    return Next(
+        made.queue,
+        made.task,
+        made.payload,
+        made.priority,
+        made.delay,
+        made.expires,
+        made.max_crashes,
+        made.options,
+        made.lane,
+        made.blockers,
+        made.runs_anyway,
+    )
 
 
 def _ignore(*_: object) -> None:

@@ -5,17 +5,23 @@ The worker reads them as bytes from a stranger: typed, bounded, and never unpick
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
-from onejob.core.job import Claimed
+from onejob.core.chain import MAX_BLOCKERS
+from onejob.core.job import Claimed, JobId
+from onejob.core.lane import LanePlan
 from onejob.core.options import MAX_PAYLOAD
 from onejob.current import AbortReason
 from onejob.references import Reference, Script
+from onejob.store import Blocker
 
-MAX_FRAME: Final = MAX_PAYLOAD + 128 * 1024
-"""A payload or a result, and what stands around it."""
+MAX_FRAME: Final = 2 * MAX_PAYLOAD + 40 * MAX_BLOCKERS + 128 * 1024
+"""A result, the payload of the next job and the ids of its blockers, and what stands around them."""
+MAX_GIVEN: Final = MAX_PAYLOAD
+"""How many bytes of outputs of blockers go into one message, unless a single one has more."""
 PREFIX: Final = 4
 
 
@@ -31,13 +37,22 @@ class Boot(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Whether the memory in use is wanted with each end."""
 
 
+class Given(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Some of the chains for which the job that is started next has waited, in order."""
+
+    blockers: list[Blocker]
+
+
 class Start(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run this job. `curve` is its named retry curve, if another process can find it."""
+    """Run this job. `curve` is its named retry curve, if another process can find it; `outputs` are the functions
+    of the tasks that its blockers ended with, as far as it can find those.
+    """
 
     claimed: Claimed
     function: Reference
     curve: Reference | None
     compresses: bool
+    outputs: dict[str, Reference]
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -69,11 +84,28 @@ class Line(msgspec.Struct, frozen=True, array_like=True, tag=True):
     fields: dict[str, str | int | float | bool | None]
 
 
+class Next(msgspec.Struct, frozen=True, array_like=True):
+    """How the chain goes on: a new job in all but its id, which follows from its place."""
+
+    queue: str
+    task: str
+    payload: bytes
+    priority: int
+    delay: int
+    expires: int | None
+    max_crashes: int
+    options: bytes | None
+    lane: LanePlan | None
+    blockers: tuple[JobId, ...]
+    runs_anyway: bool
+
+
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The handler returned; `memory` is what the process now uses (bytes, 0 if unknown)."""
 
     result: bytes | None
     memory: int
+    then: Next | None = None
 
 
 class Broken(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -92,7 +124,7 @@ class Slept(msgspec.Struct, frozen=True, array_like=True, tag=True):
     memory: int
 
 
-ToChild: TypeAlias = Boot | Start | Abort | Stop
+ToChild: TypeAlias = Boot | Given | Start | Abort | Stop
 FromChild: TypeAlias = Loaded | Progress | Line | Ended | Broken | Slept
 End: TypeAlias = Ended | Broken | Slept
 
@@ -107,6 +139,21 @@ def framed(message: ToChild | FromChild) -> bytes:
     _encoder.encode_into(message, buffer, PREFIX)
     buffer[:PREFIX] = (len(buffer) - PREFIX).to_bytes(PREFIX)
     return bytes(buffer)
+
+
+def in_parts(blockers: Iterable[Blocker]) -> Iterator[Given]:
+    """What a job waited for, in messages none of which is too long."""
+    part: list[Blocker] = []
+    size = 0
+    for blocker in blockers:
+        bytes_of = len(blocker.result or b"") + len(blocker.error or "") * 4 + 200
+        if part and size + bytes_of > MAX_GIVEN:
+            yield Given(part)
+            part, size = [], 0
+        part.append(blocker)
+        size += bytes_of
+    if part:
+        yield Given(part)
 
 
 class Unframer:

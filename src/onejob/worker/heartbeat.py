@@ -17,11 +17,12 @@ import msgspec
 
 from onejob.core.errors import StoreClosed
 from onejob.core.job import Lease, WorkerId
-from onejob.core.lifecycle import Move, Returned, Settlement, after_attempt
+from onejob.core.lifecycle import Move, Returned, Settlement
 from onejob.current import AbortReason
 from onejob.store import Pulse, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
+from onejob.worker.finishing import settle_one
 from onejob.worker.journal import say
 from onejob.worker.loopwatch import LoopWatch
 from onejob.worker.pump import Pump
@@ -158,6 +159,8 @@ class Heartbeat:
         # One that has ended may be settled already; the reply to its settlement says what became of it.
         if not attempt.running or attempt.current.aborted.reason is AbortReason.LOST:
             return
+        if attempt.current.settling:
+            return  # it ends itself, and so holds no lease any more; if it cannot, that is where it is told
         text = f"{attempt}, but its lease is lost: the handler is told, and its outcome will be refused"
         say(logging.WARNING, "lease.lost", text, attempt.claimed, worker=self._worker)
         attempt.tell(AbortReason.LOST)
@@ -197,9 +200,9 @@ class Heartbeat:
 
     async def _depart(self) -> None:
         """All stuck handlers have returned after the worker stopped: settle them, and leave."""
-        done = [after_attempt(attempt.claimed, attempt.outcome or Returned()) for attempt in self._stuck]
         try:
-            await self._store.settle(done)
+            for attempt in self._stuck:
+                await settle_one(self._store, attempt, attempt.outcome or Returned())
             await self._store.leave(self._worker)
         except Exception as error:
             text = f"the last outcomes could not be stored: {first_line(describe(error))}"

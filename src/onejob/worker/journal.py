@@ -26,8 +26,13 @@ def note_start(job: Claimed, worker: WorkerId) -> None:
     say(logging.DEBUG, "job.started", text, job, worker=worker)
 
 
-def note_end(settlement: Settlement, settled: Settled, job: Claimed | None) -> None:
-    """The store has answered for the end of an attempt; `job` is None for what was never known here."""
+def note_end(
+    settlement: Settlement, settled: Settled, job: Claimed | None, reason: str | None = None
+) -> None:
+    """The store has answered for the end of an attempt; `job` is None for what was never known here.
+
+    `reason` is what the store says of a chain that does not go on as asked.
+    """
     move, error = settlement.move, one_line(settlement.error)
     subject = f"job {settlement.lease.id} (task {'?' if job is None else job.task})"
     match settled:
@@ -38,6 +43,10 @@ def note_end(settlement: Settlement, settled: Settled, job: Claimed | None) -> N
             level, name, text = logging.INFO, "job.revoked", f"{subject} ended revoked"
         case Settled.DONE:
             level, name, text = _moved(settlement, subject, error)
+        case Settled.DIVERGED:
+            level, name, text = logging.ERROR, "job.diverged", f"{subject} completed, but {reason}"
+        case Settled.REFUSED:
+            level, name, text = logging.ERROR, "job.refused", f"{subject} cannot go on: {reason}"
         case _:
             assert_never(settled)
     known = {"job": settlement.lease.id} if job is None else _fields(job)

@@ -8,8 +8,11 @@ import logging
 import socket
 import threading
 import time
+from typing import NoReturn
 
+from onejob.core.errors import WrongCall
 from onejob.core.job import Claimed
+from onejob.core.options import Seconds
 from onejob.current import CurrentJob
 from onejob.worker.failure import cut
 from onejob.worker.frames import FromChild, Line, Progress, framed
@@ -45,6 +48,14 @@ class ChildJob(CurrentJob):
         self._next = 0.0
         self._timer: threading.Timer | None = None
         self._over = False
+
+    def complete(self, output: object = None, *, timeout: Seconds | None = None) -> NoReturn:
+        """Refused: the transaction is the worker's."""
+        raise WrongCall(
+            "complete() does not work in a process of its own: the transaction belongs to the worker's connection. "
+            "Return the output, and call current_job().continue_with(…) for the next step, which may complete() in a "
+            "task without process=True."
+        )
 
     def progress(self, value: object) -> None:
         """Say how far the work is: any small JSON value. The newest is stored with the next heartbeat."""

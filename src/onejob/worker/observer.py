@@ -65,7 +65,7 @@ class Observer:
 
     def raised(self, attempt: Attempt, error: BaseException) -> None:
         """The handler, or what awaited it, has raised."""
-        if self._on_end:
+        if self._on_end and attempt.current.completed is None:
             self._raised[attempt.claimed.lease] = error
 
     def returned(self, attempt: Attempt) -> None:
@@ -133,5 +133,7 @@ def _how(move: Move, settled: Settled) -> Ending:
             return Ending.LOST
         case Settled.REVOKED:
             return Ending.REVOKED
-        case Settled.DONE:
+        case Settled.DONE | Settled.DIVERGED:
             return ENDINGS[move]
+        case Settled.REFUSED:
+            return Ending.FAILED  # not told as such: it is settled once more, as failed

@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from onejob.current import AbortReason
+from onejob.store import Blocker
 from onejob.worker.frames import (
     Abort,
     Boot,
@@ -34,6 +35,7 @@ from onejob.worker.frames import (
     Stop,
     Unframer,
     framed,
+    in_parts,
     read_from_child,
 )
 
@@ -118,14 +120,16 @@ class Process(asyncio.Protocol):
         live = threading.Thread(target=self._live, args=(theirs, reading), name="onejob-process", daemon=True)
         live.start()
 
-    async def run(self, start: Start, listener: Listener) -> End | Death:
-        """Run a job to its end. Whoever cancels this kills the process."""
+    async def run(self, start: Start, listener: Listener, blockers: Sequence[Blocker] = ()) -> End | Death:
+        """Run a job to its end; `blockers` are what it waited for. Whoever cancels this kills the process."""
         self.jobs += 1
         self._listener = listener
         self._function = start.function
         self._answer = answer = self._loop.create_future()
         if self._dead:
             return self._death()
+        for part in in_parts(blockers):
+            self._transport.write(framed(part))
         self._transport.write(framed(start))
         if start.function in self._loaded:
             listener.begins()

@@ -10,20 +10,23 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
+from onejob.core.chain import continuation_id
 from onejob.core.errors import InvalidOption
+from onejob.core.job import Claimed, NewJob
 from onejob.core.lifecycle import Crashed, Outcome, Raised, Returned, Snoozed, Succeeded
 from onejob.core.options import MAX_PAYLOAD, MAX_SECONDS, JobOptions
 from onejob.current import MAX_PROGRESS, AbortReason, bind
 from onejob.logs import printable
 from onejob.references import Reference, reference_to, running_script
+from onejob.store import Blocker
 from onejob.worker.attempt import Attempt, Interruption
 from onejob.worker.charging import Charges
 from onejob.worker.failure import cut, first_line
-from onejob.worker.frames import Boot, Broken, End, Ended, Line, Slept, Start
+from onejob.worker.frames import Boot, Broken, End, Ended, Line, Next, Slept, Start
 from onejob.worker.journal import say
 from onejob.worker.process import Death, Listener, Process
 from onejob.worker.setup import ChildLimits, WorkerSetup
@@ -51,6 +54,7 @@ class Processes:
     """Runs attempts in processes, at most so many at a time."""
 
     def __init__(self, setup: WorkerSetup, limits: ChildLimits, observer: Observer | None = None) -> None:
+        self._tasks = setup.tasks
         self._backoffs = setup.backoffs
         self._compresses = setup.compresses
         self._charges = Charges(setup.backoffs)
@@ -62,14 +66,20 @@ class Processes:
         self._all: set[Process] = set()
         self._references: dict[str, Reference] = {}
 
-    async def run(self, attempt: Attempt, task: Task[..., Any], options: JobOptions) -> Outcome:
-        """Run one attempt to its outcome; never raises."""
+    async def run(
+        self,
+        attempt: Attempt,
+        task: Task[..., Any],
+        options: JobOptions,
+        blockers: Sequence[Blocker] = (),
+    ) -> Outcome:
+        """Run one attempt to its outcome; never raises. `blockers` are what the job waited for."""
         bind(attempt.current)
         begun = False
         try:
             async with self._process_for(attempt) as process:
                 begun = True
-                end = await self._run_in(process, attempt, task, options)
+                end = await self._run_in(process, attempt, task, options, blockers)
         except asyncio.CancelledError:
             end = Death("its worker let go of it")
             if attempt.interrupted is None or not begun:
@@ -160,7 +170,12 @@ class Processes:
             self._idle.remove(process)
 
     async def _run_in(
-        self, process: Process, attempt: Attempt, task: Task[..., Any], options: JobOptions
+        self,
+        process: Process,
+        attempt: Attempt,
+        task: Task[..., Any],
+        options: JobOptions,
+        blockers: Sequence[Blocker],
     ) -> End | Death:
         observer = self._observer
         if observer is not None:
@@ -168,7 +183,8 @@ class Processes:
         current, told = attempt.current, _Told(process, attempt)
         attempt.stop_process = lambda why: process.stop(GRACE[why])
         try:
-            running = process.run(self._start(attempt, task, options), _Ear(attempt, options))
+            start = self._start(attempt, task, options, blockers)
+            running = process.run(start, _Ear(attempt, options), blockers)
             current.aborted.when_set(told)
             return await running
         finally:
@@ -179,14 +195,26 @@ class Processes:
             if observer is not None:
                 observer.returned(attempt)
 
-    def _start(self, attempt: Attempt, task: Task[..., Any], options: JobOptions) -> Start:
+    def _start(
+        self, attempt: Attempt, task: Task[..., Any], options: JobOptions, blockers: Iterable[Blocker]
+    ) -> Start:
         claimed = attempt.claimed
         return Start(
             claimed,
             self._references.get(task.name) or self._reference(task),
             self._curve(options),
             self._compresses(claimed.queue),
+            self._outputs({blocker.task for blocker in blockers}),
         )
+
+    def _outputs(self, names: Iterable[str]) -> dict[str, Reference]:
+        """Where a process finds what the outputs of blockers are typed by."""
+        found: dict[str, Reference] = {}
+        for name in names:
+            if (task := self._tasks.get(name)) is not None:
+                with contextlib.suppress(InvalidOption):  # then its outputs are plain JSON there
+                    found[name] = reference_to("The task", task.function)
+        return found
 
     def _reference(self, task: Task[..., Any]) -> Reference:
         made = self._references[task.name] = reference_to(f"Task {task.name!r}", task.function)
@@ -206,8 +234,8 @@ class Processes:
             case Ended(result) if result is not None and len(result) > MAX_PAYLOAD:
                 text = f"the result of task {attempt.claimed.task} has {len(result)} bytes, more than {MAX_PAYLOAD}"
                 return Raised(text, attempts=1, retry_in=0, final=True)
-            case Ended(result):
-                return Succeeded(result)
+            case Ended(result, _, then):
+                return Succeeded(result, None if then is None else _next_job(attempt.claimed, then))
             case Slept(delay):
                 return Snoozed(_sane(delay))
             case Broken(error, retry_in, final):
@@ -278,6 +306,25 @@ def _after_death(attempt: Attempt, death: Death) -> Outcome:
             return Snoozed(NO_PROCESS_DELAY)
         case _:
             return Crashed(f"Crashed: {printable(death.reason)}")
+
+
+def _next_job(claimed: Claimed, then: Next) -> NewJob:
+    return NewJob(
+        continuation_id(claimed.chain, claimed.chain_index + 1),
+        then.queue,
+        then.task,
+        then.payload,
+        None,
+        then.priority,
+        then.delay,
+        then.expires,
+        then.max_crashes,
+        then.options,
+        None,
+        then.lane,
+        then.blockers,
+        then.runs_anyway,
+    )
 
 
 def _sane(wait: int) -> int:

@@ -17,6 +17,7 @@ from onejob.core.lifecycle import Move, Outcome, Raised, Returned, Settlement, a
 from onejob.store import Claims, Settled, SettleReply, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
+from onejob.worker.finishing import refused
 from onejob.worker.journal import note_end, note_start, say
 from onejob.worker.pace import Pace
 from onejob.worker.runner import Runner
@@ -185,7 +186,12 @@ class Pump:
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         attempt.outcome = outcome
-        self._ended.append(attempt)
+        done = attempt.current.completed
+        if done is None:
+            self._ended.append(attempt)
+        else:
+            self._hungry = True  # its slot is free, and nothing is owed that would claim for it
+            self._acknowledge([done[0]], done[1])
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -194,12 +200,17 @@ class Pump:
         quiet = observer is None and not log.isEnabledFor(logging.DEBUG)
         completed = 0
         for settlement, settled in zip(done, reply.settled, strict=True):
+            if settled is Settled.REFUSED:
+                self._owed.append(refused(self._roster[settlement.lease], reply))
+                continue
             attempt = pop(settlement.lease, None)
-            plain = settled is Settled.DONE and settlement.move is Move.COMPLETE
+            applied = settled is Settled.DONE or settled is Settled.DIVERGED
+            plain = applied and settlement.move is Move.COMPLETE
             completed += plain
-            if not (plain and quiet):
-                self.counts[settlement.move.value if settled is Settled.DONE else settled.value] += not plain
-                note_end(settlement, settled, None if attempt is None else attempt.claimed)
+            if settled is not Settled.DONE or not (plain and quiet):
+                self.counts[settlement.move.value if applied else settled.value] += not plain
+                reason = reply.reasons.get(settlement.lease.id)
+                note_end(settlement, settled, None if attempt is None else attempt.claimed, reason)
                 if observer is not None and attempt is not None:
                     observer.ended(attempt, settlement, settled)
         if completed:

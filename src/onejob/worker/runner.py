@@ -10,14 +10,18 @@ import contextvars
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from onejob.blockers import as_given
 from onejob.codec import CallCodec
+from onejob.completion import Workshop
 from onejob.core.errors import Fail, Snooze
-from onejob.core.lifecycle import Outcome, Raised, Returned, Unknown
+from onejob.core.lifecycle import Outcome, Raised, Returned, Snoozed, Unknown
 from onejob.core.options import JobOptions, decode_options
 from onejob.current import bind
 from onejob.logs import printable
 from onejob.worker.attempt import Attempt, Interruption
-from onejob.worker.charging import NOTHING, Charges, encoded, undecodable
+from onejob.worker.awaited import read_blockers, result_types
+from onejob.worker.charging import Charges, undecodable
+from onejob.worker.finishing import completed, returned
 from onejob.worker.processes import Processes
 from onejob.worker.setup import ChildLimits, WorkerSetup
 
@@ -36,10 +40,19 @@ class Runner:
         threads: int,
         observer: Observer | None = None,
         children: ChildLimits | None = None,
+        *,
+        lease: float = 30.0,
     ) -> None:
+        """`lease` (seconds) bounds for how long a handler's `complete()` may hold the store's writer."""
+        self._setup = setup
         self._tasks = setup.tasks
+        self._type_of = result_types(setup.tasks)
+        self._workshop = (
+            None
+            if setup.client is None
+            else Workshop(setup.client, lease=lease, compresses=setup.compresses, clock=setup.clock)
+        )
         self._charges = Charges(setup.backoffs)
-        self._compresses = setup.compresses
         self._observer = observer
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="onejob-handler")
         self._processes = Processes(setup, children or ChildLimits(threads), observer)
@@ -67,14 +80,21 @@ class Runner:
         task = self._tasks.get(claimed.task)
         if task is None:
             return Unknown(printable(", ".join(sorted(self._tasks)[:20])) or "none")
+        blockers = await read_blockers(self._setup.store, attempt) if claimed.blockers else ()
+        if isinstance(blockers, (Snoozed, Returned)):
+            return blockers
         try:
             options = self._options.get(claimed.options) or self._decoded_options(claimed.options)
             if task.process:
-                return await self._processes.run(attempt, task, options)
+                return await self._processes.run(attempt, task, options, blockers)
             arguments = task.codec.decode(claimed.payload, options.into)
         except Exception as error:
             return undecodable(error)
-        bind(attempt.current)
+        current = attempt.current
+        if blockers:
+            current.blockers = as_given(blockers, self._type_of)
+        current.workplace = self._workshop
+        bind(current)
         observer = self._observer
         try:
             if observer is not None:
@@ -94,11 +114,11 @@ class Runner:
                 attempt.timer.cancel()
             if observer is not None:
                 observer.returned(attempt)
+        if current.completed is not None:
+            return completed(attempt, value)
         if attempt.interrupted is Interruption.TIMED_OUT:
             return self._charges.timed_out(claimed, options)
-        if value is None:
-            return NOTHING
-        return encoded(task.name, value, compresses=self._compresses(claimed.queue))
+        return returned(attempt, value, self._setup)
 
     def _decoded_options(self, data: bytes | None) -> JobOptions:
         if len(self._options) >= CACHED_OPTIONS:
@@ -127,6 +147,8 @@ class Runner:
 
     def _after_error(self, attempt: Attempt, options: JobOptions, error: BaseException) -> Outcome:
         """Judge an error, or a cancellation, by what the attempt had been told before."""
+        if attempt.current.completed is not None:
+            return completed(attempt, error=error)
         cancelled = isinstance(error, asyncio.CancelledError)
         match attempt.interrupted:
             case Interruption.TIMED_OUT:

@@ -16,10 +16,12 @@ from onejob.core.job import WorkerId
 from onejob.core.lane import Rate, checked_rate
 from onejob.core.options import Seconds, check_name, millis, whole_number
 from onejob.hooks import Hooks
+from onejob.plans import milliseconds
 from onejob.store import Ask, Beat, JobStore, Retention
 
 if TYPE_CHECKING:
     from onejob.tasks import Task
+    from onejob.transactions import Owner
 
 log = logging.getLogger("onejob.worker")
 
@@ -45,6 +47,9 @@ class WorkerSetup:
     hooks: Hooks = field(default_factory=Hooks)
     where: str = ""
     """The store, fit to be shown."""
+    client: Owner | None = None
+    """By whom handlers open transactions."""
+    clock: Callable[[], int] = milliseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,9 @@ class Worker:
         setup, settings = self._setup, self.settings
         self._heartbeat = Heartbeat(setup.store, self.id, settings, self._roster)
         self._observer = Observer.of(setup.hooks, settings.concurrency, self._on_caught_up)
-        self._runner = Runner(setup, settings.concurrency, self._observer, settings.children)
+        self._runner = Runner(
+            setup, settings.concurrency, self._observer, settings.children, lease=settings.lease
+        )
         self._pump = Pump(
             store=setup.store,
             worker=self.id,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from onejob.core.dedup import Standing, decode_rules
 from onejob.core.job import QUEUED, JobId, State
 from onejob.core.judge import may_revive
 from onejob.store import Amended, Amendment, Pruned, Retention
-from onejob.stores.sqlite import dead
+from onejob.stores.sqlite import blocking, dead
 from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.ending import end_queued, expire_overdue
 from onejob.stores.sqlite.enqueue import find_holder
@@ -62,17 +64,18 @@ def prune(session: Session, retention: Retention, limit: int, now: int | None) -
 
 
 def _drop(session: Session, rows: list[Row]) -> None:
-    """Delete ended jobs (id, digest, fingerprint), leaving in their keys what those still need."""
+    """Delete ended jobs (id, digest, fingerprint, blockers), leaving in their keys what those still need."""
     sql = statements("prune")
     session.executemany(
         sql["keep_memory"],
         [
             {"id": id, "digest": digest, "fingerprint": fingerprint}
-            for id, digest, fingerprint in rows
+            for id, digest, fingerprint, _ in rows
             if digest is not None
         ],
     )
     session.executemany(sql["drop_job"], [(row[0],) for row in rows])
+    session.executemany(statements("blockers")["drop"], [(row[0],) for row in rows if row[3]])
 
 
 def _amend_one(session: Session, id: JobId, amendment: Amendment, now: int) -> Amended:
@@ -83,95 +86,115 @@ def _amend_one(session: Session, id: JobId, amendment: Amendment, now: int) -> A
     match amendment:
         case Amendment.REVOKE:
             return _revoke(session, raw, now)
-        case Amendment.DELETE:
-            return _delete(session, raw, now)
+        case Amendment.DELETE | Amendment.DELETE_WITH_WAITING:
+            return _delete(session, raw, now, cascade=amendment is Amendment.DELETE_WITH_WAITING)
         case Amendment.RETRY | Amendment.RETRY_WITHOUT_KEY:
             return _retry(session, raw, amendment is Amendment.RETRY_WITHOUT_KEY, now)
 
 
 def _moved(session: Session, id: JobId, states: frozenset[State] | None) -> Amended | None:
-    """The answer for a job that is not in one of the states; None if it is, or if any will do."""
+    """The answer for a job whose chain does not stand in one of the states; None if it does, or if any will do."""
     if states is None:
         return None
     try:
-        row = _look(session, id_to_bytes(id))
+        chain = _chain(session, id_to_bytes(id))
     except ValueError:
         return Amended.NOT_FOUND
-    if row is None:
+    if not chain:
         return Amended.NOT_FOUND
-    return None if State(row[0]) in states else Amended.MOVED
+    return None if State(chain[0].state) in states else Amended.MOVED
 
 
-def _look(session: Session, raw: bytes) -> Row | None:
-    return session.first(statements("amend")["look"], {"id": raw})
+class Member(msgspec.Struct, frozen=True):
+    """A job of a chain, as far as an amendment needs to know it."""
+
+    id: bytes
+    root: bytes
+    state: str
+    digest: bytes | None
+    fingerprint: bytes | None
+    blockers: int
+
+
+def _chain(session: Session, raw: bytes) -> list[Member]:
+    """The jobs of the chain that a job belongs to, the last one first."""
+    return [Member(*row) for row in session.rows(statements("amend")["chain"], {"id": raw})]
 
 
 def _revoke(session: Session, raw: bytes, now: int) -> Amended:
-    row = _look(session, raw)
-    if row is None:
+    chain = _chain(session, raw)
+    if not chain:
         return Amended.NOT_FOUND
-    if State(row[0]).ended:
+    last = chain[0]
+    if State(last.state).ended:
         return Amended.FINISHED
-    if end_queued(session, raw, "revoked", now):
+    if end_queued(session, last.id, "revoked", now):
         return Amended.REVOKED
-    session.rows(statements("amend")["flag"], {"id": raw, "now": now})
+    session.rows(statements("amend")["flag"], {"id": last.id, "now": now})
     return Amended.FLAGGED
 
 
-def _delete(session: Session, raw: bytes, now: int) -> Amended:
-    row = _look(session, raw)
-    if row is None:
+def _delete(session: Session, raw: bytes, now: int, *, cascade: bool) -> Amended:
+    chain = _chain(session, raw)
+    if not chain:
         letter = dead.find(session, raw)
-        return Amended.NOT_FOUND if letter is None else _delete(session, letter.id, now)
-    state, _, digest, *_, fingerprint = row
-    if state == State.RUNNING:
+        return Amended.NOT_FOUND if letter is None else _delete(session, letter.id, now, cascade=cascade)
+    last = chain[0]
+    if last.state == State.RUNNING:
         return Amended.RUNNING
-    if state in QUEUED:
-        end_queued(session, raw, "deleted", now)
-    _drop(session, [(raw, digest, fingerprint)])
+    if not cascade and session.first(statements("blockers")["awaited"], {"chain": last.root}) is not None:
+        return Amended.AWAITED
+    if last.state in QUEUED:
+        end_queued(session, last.id, "deleted", now)
+    _drop(session, [(job.id, job.digest, job.fingerprint, job.blockers) for job in chain])
     return Amended.DELETED
 
 
 def _retry(session: Session, raw: bytes, force: bool, now: int) -> Amended:
     letter = dead.find(session, raw)
-    row = _look(session, raw if letter is None else letter.origin)
+    chain = _chain(session, raw if letter is None else letter.origin)
     if letter is None:
-        return Amended.NOT_FOUND if row is None else _revive(session, raw, row, force, now)
+        return Amended.NOT_FOUND if not chain else _revive(session, chain[0], force, now)
     if letter.state == State.RUNNING:
         return Amended.RUNNING
-    if letter.state == State.COMPLETED and (row is None or raw == letter.id):
+    if letter.state == State.COMPLETED and (not chain or raw == letter.id):
         return Amended.FINISHED
-    if row is None:
+    if not chain:
         dead.exhume(session, letter, now)
-    elif (answer := _revive(session, letter.origin, row, force, now)) is not Amended.RETRIED:
+    elif (answer := _revive(session, chain[0], force, now)) is not Amended.RETRIED:
         return answer
     dead.remove(session, letter)
     return Amended.RETRIED
 
 
-def _revive(session: Session, raw: bytes, row: Row, force: bool, now: int) -> Amended:
-    state, queue, digest, plan, since, key, task, _ = row
-    if state == State.COMPLETED:
+def _revive(session: Session, last: Member, force: bool, now: int) -> Amended:
+    """Let a chain run again from its last job, with its key if it may have it."""
+    if last.state == State.COMPLETED:
         return Amended.FINISHED
-    if state not in (State.FAILED, State.REVOKED):
+    if last.state not in (State.FAILED, State.REVOKED):
         return Amended.RUNNING
+    root: Row = session.first(statements("amend")["look"], {"id": last.root}) or (None,) * 6
+    queue, digest, plan, since, key, task = root
     rules = None if plan is None else decode_rules(plan)
     found = None if digest is None or rules is None else find_holder(session, digest)
-    with_key = may_revive(id_from_bytes(raw), rules, found, now)
+    with_key = may_revive(id_from_bytes(last.root), rules, found, now)
     if not with_key and not force:
         return Amended.KEPT
+    waits = blocking.renew(session, last.id)
+    if waits.reason is not None:
+        return Amended.STRANDED
     follows = None if found is None or found.follows is None or not with_key else id_to_bytes(found.follows)
-    revived = session.rows(
-        statements("amend")["revive"], {"id": raw, "now": now, "with_key": with_key, "follows": follows}
-    )
-    for _, lane, brought in revived:
-        back_to_lane(session, queue, lane, brought)
-    if with_key and rules is not None:
+    names = {"id": last.id, "now": now, "follows": follows, "blocked": bool(waits.live)}
+    for where, lane, brought in session.rows(statements("amend")["revive"], names):
+        back_to_lane(session, where, lane, brought)
+        session.tell("work", [where])
+    if not with_key:
+        session.run(statements("amend")["give_up_key"], {"id": last.root})
+    elif rules is not None:
         completed_until = rules.forget_at(Standing.COMPLETED, since)
         failed_until = rules.forget_at(Standing.FAILED, since)
         session.run(
             statements("enqueue")["take_key"],
-            (digest, key, queue, task, raw, since, completed_until, failed_until, follows),
+            (digest, key, queue, task, last.root, since, completed_until, failed_until, follows),
         )
-    session.tell("work", [queue])
     return Amended.RETRIED

@@ -60,7 +60,7 @@ def claim(session: Session, ask: Ask, now: int | None) -> Claims:
         room, opens_at = _room(session, queue, outlook.limits, instant)
         names = {"queue": queue, "worker": ask.worker, "lease": token, "now": instant}
         rows = _start(session, {**names, "limit": min(ask.limit - len(jobs), room)})
-        jobs += [claimed(row, queue, token, row[14]) for row in rows]
+        jobs += [claimed(row, queue, token, row[14:]) for row in rows]
         if rows and _record(session, outlook, rows, names):
             outlook = _outlook(session, queue, instant)
             if len(rows) == room:  # only then can the rate hold somebody up
@@ -69,10 +69,11 @@ def claim(session: Session, ask: Ask, now: int | None) -> Claims:
     return Claims(jobs, min(waits, default=None))
 
 
-def claimed(row: Row, queue: str, token: bytes, lane: bytes | None) -> Claimed:
-    """Read a row; text is decoded leniently, because one damaged row must not stop a queue."""
+def claimed(row: Row, queue: str, token: bytes, rest: Row) -> Claimed:
+    """Read a row and its `rest`: lane, chain, place and blockers. Text is decoded leniently, because one damaged row must not stop a queue."""
     id = id_from_bytes(row[0])
     key: bytes | None = row[11]
+    lane, chain, chain_index, blockers = rest
     return Claimed(
         Lease(id, token),
         queue,
@@ -86,10 +87,11 @@ def claimed(row: Row, queue: str, token: bytes, lane: bytes | None) -> Claimed:
         row[8],
         row[9],
         row[10],
-        ChainId(id),
-        0,
+        ChainId(id if chain is None else id_from_bytes(chain)),
+        chain_index,
         None if key is None else key.decode("utf-8", "replace"),
         None if lane is None else lane.decode("utf-8", "replace"),
+        blockers,
     )
 
 

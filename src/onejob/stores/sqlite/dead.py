@@ -1,4 +1,4 @@
-"""Dead letters: made when a job fails for good, listed from its queue, and gone once it is retried."""
+"""Dead letters: made when a job fails for good, and gone once it is retried."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from onejob.core.dead_letter import copy_id, with_dead_letter
-from onejob.core.job import Job
-from onejob.store import DeadErrors
-from onejob.stores.sqlite import inspect
-from onejob.stores.sqlite.session import Session, id_from_bytes
+from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 
@@ -54,20 +51,3 @@ def remove(session: Session, letter: Letter) -> None:
     """Its original runs again."""
     session.run(statements("dead")["remove"], {"copy": letter.id})
     session.tell("done", [letter.queue])
-
-
-def dead(session: Session, queue: str | None, start: int, stop: int) -> list[Job]:
-    """A range of dead letters; see `Inspector.dead`."""
-    statement = statements("dead")["range_of_all" if queue is None else "range"]
-    wanted = {"start": start, "limit": max(stop - start, 0)}
-    rows = session.rows(statement, wanted if queue is None else {**wanted, "queue": queue})
-    found = (inspect.job(session, id_from_bytes(row[0])) for row in rows)
-    return [job for job in found if job is not None]
-
-
-def dead_errors(session: Session, queue: str | None, limit: int) -> list[DeadErrors]:
-    """Dead letters by error; see `Inspector.dead_errors`."""
-    rows = session.rows(statements("dead")["errors"], {"queue": queue, "limit": limit})
-    return [
-        DeadErrors(error, count, id_from_bytes(id), first, last) for error, count, id, first, last, _ in rows
-    ]

@@ -14,8 +14,10 @@ import msgspec
 from onejob.core.dedup import Standing
 from onejob.core.job import ChainId, NewJob, State
 from onejob.core.judge import Answer, Call, Decision, Holder, Outcome, initial_state, judge
+from onejob.stores.sqlite import blocking
+from onejob.stores.sqlite.blocking import Waits
 from onejob.stores.sqlite.connect import Row, array
-from onejob.stores.sqlite.ending import EXPIRED, end_queued
+from onejob.stores.sqlite.ending import EXPIRED, after_end, end_queued, strand
 from onejob.stores.sqlite.lanes import lanes_of, put, refresh, stored
 from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes, state_of
 from onejob.stores.sqlite.statements import statements
@@ -98,14 +100,16 @@ class _Batch:
         """Keys that this call has changed since `_found` was read."""
         self._known: frozenset[bytes] | None = frozenset()
         self._lanes = lanes_of(session, jobs)
-        recognised = [job for job in jobs if job.plan is not None or job.lane is not None]
+        recognised = [job for job in jobs if job.plan is not None or job.lane is not None or job.blockers]
         if recognised:
             self._look_up(recognised)
 
     def accept(self, job: NewJob) -> Answer:
         plan = job.plan
+        if job.blockers and not self._is_known(id_to_bytes(job.id)):
+            self._waits(job)  # before anything is written: one that is unknown refuses the call
         if plan is None:
-            if job.lane is not None and self._is_known(id_to_bytes(job.id)):
+            if (job.lane is not None or job.blockers) and self._is_known(id_to_bytes(job.id)):
                 return Answer(job.id, Outcome.CREATED)
             self._insert(job)
             return self._in_lane(job, Answer(job.id, Outcome.CREATED))
@@ -250,14 +254,33 @@ class _Batch:
         self._session.touch(*place, Touch.CAME if former == plan else Touch.RETURNED)
         return answer if former in (None, plan) else msgspec.structs.replace(answer, former_lane=former)
 
+    def _waits(self, job: NewJob) -> Waits:
+        """Whom a newcomer is to wait for; they may be among those that have gathered."""
+        if not job.blockers:
+            return blocking.NOBODY
+        self.flush()
+        return blocking.look(self._session, job)
+
+    def _block(self, job: NewJob, id: bytes, waits: Waits) -> None:
+        """Let a new job wait for its blockers, or end it now if one of them will never complete."""
+        if not waits.chains:
+            return
+        self.flush()
+        blocking.put(self._session, id, waits, runs_anyway=job.runs_anyway)
+        if waits.reason is not None:
+            after_end(self._session, strand(self._session, id, waits.reason, self.now), self.now)
+
     def _create(self, job: NewJob, id: bytes, decision: Decision) -> None:
+        waits = self._waits(job)
         if self._jobs:
             self.flush()  # rows are numbered as they are written, and so must be written in order
         now, plan = self.now, job.plan
         assert plan is not None
         rules, since = plan.rules, decision.since
         lane = job.lane
-        state = initial_state(decision.due, decision.follows, now, laned=lane is not None)
+        state = initial_state(
+            decision.due, decision.follows, now, laned=lane is not None, blocked=waits.blocked
+        )
         follows = None if decision.follows is None else id_to_bytes(decision.follows)
         completed_until = rules.forget_at(Standing.COMPLETED, since)
         failed_until = rules.forget_at(Standing.FAILED, since)
@@ -285,6 +308,7 @@ class _Batch:
                 plan.size or None,
                 None if lane is None else lane.key,
                 None if lane is None else stored(lane),
+                len(waits.chains),
             )
         )
         self._keys.append(
@@ -293,19 +317,21 @@ class _Batch:
         self._seen.add(id)
         self._made[plan.digest] = _Made(job, decision, state, completed_until, failed_until)
         self._session.topics.add("work:" + job.queue)
+        self._block(job, id, waits)
 
     def _insert(self, job: NewJob) -> None:
+        waits = self._waits(job)
         if self._keyed_jobs:
             self.flush()
         now, lane, id = self.now, job.lane, id_to_bytes(job.id)
-        if lane is not None:
+        if lane is not None or job.blockers:
             self._seen.add(id)
         self._jobs.append(
             (
                 id,
                 job.queue,
                 job.task,
-                State.DELAYED if job.delay > 0 else State.WAITING if lane is None else State.PARKED,
+                initial_state(now + job.delay, None, now, laned=lane is not None, blocked=waits.blocked),
                 job.priority,
                 now + job.delay,
                 now,
@@ -315,6 +341,8 @@ class _Batch:
                 job.max_crashes,
                 None if lane is None else lane.key,
                 None if lane is None else stored(lane),
+                len(waits.chains),
             )
         )
         self._session.topics.add("work:" + job.queue)
+        self._block(job, id, waits)

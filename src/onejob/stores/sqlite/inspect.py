@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from onejob.core.job import ChainId, Job, JobId, State, WorkerId
-from onejob.store import JobFilter, Key, Page, WorkerView
+from onejob.store import Blocker, DeadErrors, JobFilter, Key, Page, WorkerView
 from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.enqueue import find_holder
 from onejob.stores.sqlite.selection import parameters
@@ -98,10 +98,62 @@ def workers(session: Session) -> list[WorkerView]:
     ]
 
 
+def chain(session: Session, id: JobId) -> list[Job]:
+    """All jobs of a chain, by place."""
+    return _by_ids(session, "chain", id)
+
+
+def last(session: Session, id: JobId) -> Job | None:
+    """The last job of a chain."""
+    found = _by_ids(session, "last", id)
+    return found[0] if found else None
+
+
+def blockers(session: Session, id: JobId) -> list[Blocker]:
+    """The chains that a job waits or waited for."""
+    rows = session.rows(statements("inspect")["blockers"], {"id": id_to_bytes(id)})
+    return [
+        Blocker(ChainId(id_from_bytes(chain)), None if state is None else state_of(state), task or "", *rest)
+        for chain, state, task, *rest in rows
+    ]
+
+
+def blocked(session: Session, chain: ChainId, limit: int) -> list[JobId]:
+    """Jobs that wait for a chain as one of their blockers."""
+    rows = session.rows(statements("inspect")["blocked"], {"chain": id_to_bytes(chain), "limit": limit})
+    return [id_from_bytes(row[0]) for row in rows]
+
+
+def _by_ids(session: Session, statement: str, id: JobId) -> list[Job]:
+    try:
+        rows = session.rows(statements("inspect")[statement], {"id": id_to_bytes(id)})
+    except ValueError:
+        return []
+    found = (job(session, id_from_bytes(row[0])) for row in rows)
+    return [one for one in found if one is not None]
+
+
 def followers(session: Session, chain: ChainId) -> list[JobId]:
     """Jobs that wait for this chain to end."""
     rows = session.rows(statements("inspect")["followers"], {"id": id_to_bytes(chain)})
     return [id_from_bytes(row[0]) for row in rows]
+
+
+def dead(session: Session, queue: str | None, start: int, stop: int) -> list[Job]:
+    """A range of dead letters; see `Inspector.dead`."""
+    statement = statements("dead")["range_of_all" if queue is None else "range"]
+    wanted = {"start": start, "limit": max(stop - start, 0)}
+    rows = session.rows(statement, wanted if queue is None else {**wanted, "queue": queue})
+    found = (job(session, id_from_bytes(row[0])) for row in rows)
+    return [job for job in found if job is not None]
+
+
+def dead_errors(session: Session, queue: str | None, limit: int) -> list[DeadErrors]:
+    """Dead letters by error; see `Inspector.dead_errors`."""
+    rows = session.rows(statements("dead")["errors"], {"queue": queue, "limit": limit})
+    return [
+        DeadErrors(error, count, id_from_bytes(id), first, last) for error, count, id, first, last, _ in rows
+    ]
 
 
 def _job(row: Row) -> Job:
@@ -128,7 +180,9 @@ def _job(row: Row) -> Job:
         worker=row[18],
         aborting=bool(row[19]),
         follows=None if row[20] is None else ChainId(id_from_bytes(row[20])),
-        chain=ChainId(id),
+        chain=ChainId(id if row[31] is None else id_from_bytes(row[31])),
+        chain_index=row[32],
+        blockers=row[33],
         key=row[21],
         digest=row[22],
         plan=row[23],

@@ -76,6 +76,14 @@ def put(session: Session, queue: str, plan: LanePlan, former: LanePlan | None) -
     )
 
 
+def join(session: Session, queue: str, plan: LanePlan) -> None:
+    """A new job stands in a lane, whose limits are those that it brings."""
+    former = next(iter(plans(session, queue, [plan.key])), None)
+    if former != plan:
+        put(session, queue, plan, former)
+    session.touch(queue, plan.key, Touch.CAME if former == plan else Touch.RETURNED)
+
+
 def back_to_lane(session: Session, queue: str, lane: str | None, brought: bytes | None) -> None:
     """A revived job stands in its lane again; one that was forgotten has the limits which the job once brought."""
     if lane is None:

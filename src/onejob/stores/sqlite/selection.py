@@ -26,7 +26,7 @@ def register(connection: Connection) -> None:
 def parameters(session: Session, filter: JobFilter, cursor: str | None) -> dict[str, Any]:
     """The filter and where the page starts, as bound values; what is None does not count."""
     now = session.now()
-    ids = None if filter.ids is None else _json([_range(id) for id in sorted(filter.ids)])
+    ids = _ranges(filter.ids)
     after, before = (-1, _BEYOND) if ids is None else _reach(session, ids)
     return {
         "after": after,
@@ -37,6 +37,7 @@ def parameters(session: Session, filter: JobFilter, cursor: str | None) -> dict[
         "tasks": _listed(filter.tasks),
         "keys": _listed(filter.keys),
         "lanes": _listed(filter.lanes),
+        "chains": _ranges(filter.chains),
         "ids": ids,
         "errors": None if filter.errors is None else _listed(_lower(part) for part in filter.errors),
         "args": _json(filter.args) if filter.args else None,
@@ -50,6 +51,10 @@ def _reach(session: Session, ids: str) -> tuple[int, int]:
     """The part of the table that has these ids, so that the rest is not looked at."""
     row = session.first(statements("inspect")["reach"], {"ids": ids})
     return (0, 0) if row is None or row[0] is None else (row[0] - 1, row[1] + 1)
+
+
+def _ranges(ids: Iterable[str] | None) -> str | None:
+    return None if ids is None else _json([_range(id) for id in sorted(ids)])
 
 
 def _range(id: str) -> tuple[str, str]:

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from onejob.core.chain import diverged
 from onejob.core.job import ENDED, JobId, State, WorkerId
 from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
+from onejob.stores.sqlite import blocking
+from onejob.stores.sqlite.chains import Step, go_on
 from onejob.stores.sqlite.claim import claim, claimed
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.dead import bury
@@ -26,9 +29,10 @@ _IN_PLACE = frozenset({Move.HAND_BACK, Move.LOSE})
 def settle(session: Session, done: Sequence[Settlement], ask: Ask | None, now: int | None) -> SettleReply:
     """End attempts and claim the next; see `Store.settle`."""
     instant = session.now(now)
-    settled = _end_attempts(session, done, instant) if done else []
+    reasons: dict[JobId, str] = {}
+    settled = [reply for part in _parts(done) for reply in _end_attempts(session, part, reasons, instant)]
     refresh(session, instant)
-    return SettleReply(settled, Claims([]) if ask is None else claim(session, ask, instant))
+    return SettleReply(settled, Claims([]) if ask is None else claim(session, ask, instant), reasons)
 
 
 def beat(session: Session, sign: Beat, now: int | None) -> Pulse:
@@ -65,10 +69,23 @@ def beat(session: Session, sign: Beat, now: int | None) -> Pulse:
 def expired(session: Session, limit: int, now: int | None) -> list[Expired]:
     """Running jobs whose workers are gone; see `Store.expired`."""
     rows = session.execute(statements("expired")["expired"], {"limit": limit, "now": session.now(now)})
-    return [Expired(claimed(row, row[13], row[12], row[15]), WorkerId(row[14])) for row in rows]
+    return [Expired(claimed(row, row[13], row[12], row[15:]), WorkerId(row[14])) for row in rows]
 
 
-def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> list[Settled]:
+def _parts(done: Sequence[Settlement]) -> Iterable[Sequence[Settlement]]:
+    """Batches to settle one after the other: how chains stand must be on record before somebody waits for them."""
+    start = 0
+    for place, one in enumerate(done):
+        if one.then is not None and one.then.blockers:
+            yield from (part for part in (done[start:place], done[place : place + 1]) if part)
+            start = place + 1
+    if done[start:]:
+        yield done[start:]
+
+
+def _end_attempts(
+    session: Session, done: Sequence[Settlement], reasons: dict[JobId, str], now: int
+) -> list[Settled]:
     sql = statements("settle")
     ids = [id_to_bytes(one.lease.id) for one in done]
     running = {row[1]: row for row in session.execute(sql["look"], {"ids": array(ids)})}
@@ -80,20 +97,28 @@ def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> lis
     updates: list[tuple[object, ...]] = []
     ended: list[Ended] = []
     dead: list[tuple[bytes, str]] = []
+    steps: list[Step] = []
     for id, one in zip(ids, done, strict=True):
         row = running.get(id)
         rule = MOVES[one.move]
         if row is None or row[2] != one.lease.token or (rule.orphaned and row[6] in alive):
             replies.append(Settled.LOST)
             continue
-        del running[id]  # settled: whatever else this batch says of it comes too late
-        seq, _, token, aborting, digest, queue, _, lane = row
+        seq, _, token, aborting, digest, queue, _, lane, chain, chain_index = row
         state = State.REVOKED if aborting else _state_after(one, lane)
+        then = one.then if state is State.COMPLETED else None
+        if then is not None and (reason := blocking.refusal(session, then, chain or id)) is not None:
+            reasons[one.lease.id] = reason
+            replies.append(Settled.REFUSED)
+            continue
+        del running[id]  # settled: whatever else this batch says of it comes too late
         place = _place(state, lane, (queue, lane) in holding)
         updates.append((*_changes(one, state, now), place, seq, token))
         replies.append(Settled.REVOKED if aborting else Settled.DONE)
         if state in ENDED:
-            ended.append(Ended(id, queue, digest, state, lane=lane))
+            ended.append(Ended(id, queue, digest, state, lane=lane, chain=chain, goes_on=then is not None))
+            if then is not None:
+                steps.append(Step(len(replies) - 1, then, chain or id, chain_index + 1))
             if state is State.FAILED and one.dead_letter is not None:
                 dead.append((id, one.dead_letter))
         else:
@@ -101,6 +126,10 @@ def _end_attempts(session: Session, done: Sequence[Settlement], now: int) -> lis
             session.touch(queue, lane, Touch.RETURNED | Touch.LEFT)
     if updates:
         session.executemany(sql["settle"], updates)
+    for step in steps:
+        if (found := go_on(session, step, now)) is not None:
+            replies[step.place] = Settled.DIVERGED
+            reasons[done[step.place].lease.id] = diverged(found, step.job.task)
     if ended:
         after_end(session, ended, now)
         tell_who_waits_for_room(session, {job.queue for job in ended})

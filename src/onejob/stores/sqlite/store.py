@@ -19,6 +19,7 @@ from onejob.store import (
     Amendment,
     Ask,
     Beat,
+    Blocker,
     Claims,
     DeadErrors,
     Expired,
@@ -33,7 +34,7 @@ from onejob.store import (
     SettleReply,
     WorkerView,
 )
-from onejob.stores.sqlite import amend, checkup, claim, dead, enqueue, inspect, limits, settle
+from onejob.stores.sqlite import amend, checkup, claim, enqueue, inspect, limits, settle
 from onejob.stores.sqlite.connect import (
     Connection,
     connect,
@@ -178,11 +179,11 @@ class SqliteStore:
 
     async def dead(self, queue: str | None, start: int, stop: int) -> list[Job]:
         """Dead letters by range, newest first."""
-        return await self._reader.run(lambda session: dead.dead(session, queue, start, stop))
+        return await self._reader.run(lambda session: inspect.dead(session, queue, start, stop))
 
     async def dead_errors(self, queue: str | None, limit: int = 100) -> list[DeadErrors]:
         """Dead letters by error."""
-        return await self._reader.run(lambda session: dead.dead_errors(session, queue, limit))
+        return await self._reader.run(lambda session: inspect.dead_errors(session, queue, limit))
 
     async def key(self, digest: bytes) -> Key | None:
         """One key's record."""
@@ -217,6 +218,22 @@ class SqliteStore:
     async def workers(self) -> list[WorkerView]:
         """Workers on record."""
         return await self._reader.run(inspect.workers)
+
+    async def chain(self, id: JobId) -> list[Job]:
+        """All jobs of a chain."""
+        return await self._reader.run(lambda session: inspect.chain(session, id))
+
+    async def last(self, id: JobId) -> Job | None:
+        """The last job of a chain."""
+        return await self._reader.run(lambda session: inspect.last(session, id))
+
+    async def blockers(self, id: JobId) -> list[Blocker]:
+        """The chains that a job waits or waited for."""
+        return await self._reader.run(lambda session: inspect.blockers(session, id))
+
+    async def blocked(self, chain: ChainId, limit: int = 100) -> list[JobId]:
+        """Jobs that wait for a chain as one of their blockers."""
+        return await self._reader.run(lambda session: inspect.blocked(session, chain, limit))
 
     async def followers(self, chain: ChainId) -> list[JobId]:
         """Jobs that wait for this chain to end."""

@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from onejob.core.errors import OnejobError, TransactionTimeout, WrongCall
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
+from onejob.core.lifecycle import Settlement
+from onejob.store import SettleReply
 from onejob.stores.sqlite.connect import explained, rollback
 from onejob.stores.sqlite.enqueue import enqueue
 from onejob.stores.sqlite.executor import Executor, Operation, Request, deliver
 from onejob.stores.sqlite.session import Session
+from onejob.stores.sqlite.settle import settle
 
+T = TypeVar("T")
 ENDING_WORDS = frozenset({"begin", "commit", "end", "rollback"})
 
 
@@ -77,7 +81,11 @@ class SqliteTransaction:
 
     async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
         """Accept newcomers as part of this transaction."""
-        return await self._send(lambda session: enqueue(session, jobs, now))
+        return await self._send(lambda session: _whole(session, lambda: enqueue(session, jobs, now)))
+
+    async def settle(self, done: Settlement, *, now: int | None = None) -> SettleReply:
+        """End an attempt as part of this transaction."""
+        return await self._send(lambda session: _whole(session, lambda: settle(session, [done], None, now)))
 
     async def _send(self, operation: Operation[Any]) -> Any:
         if self._over is not None:
@@ -132,7 +140,7 @@ class SqliteTransaction:
     def _expire(self) -> None:
         self._over = TransactionTimeout(
             f"The transaction held the store's writer for more than {self._timeout:g} seconds and was rolled "
-            "back: keep slow work outside of it, or give app.transaction(timeout=…)."
+            "back: keep slow work outside of it, or give the block a longer timeout=…."
         )
         while True:
             try:
@@ -141,6 +149,20 @@ class SqliteTransaction:
                 return
             late.error = self._over
             deliver([late])
+
+
+def _whole(session: Session, operation: Callable[[], T]) -> T:
+    """Do all of it, or nothing if it raises: whoever catches the error may still commit the rest."""
+    session.execute("savepoint onejob_operation")
+    try:
+        result = operation()
+    except BaseException:
+        if session.connection.in_transaction:
+            session.execute("rollback to onejob_operation")
+            session.execute("release onejob_operation")
+        raise
+    session.execute("release onejob_operation")
+    return result
 
 
 def _first_word(statement: str) -> str:

@@ -12,6 +12,13 @@ A store gets the whole suite from a test module of three lines:
 
 from onejob.testing.conformance.amend import TestDelete, TestRetry, TestRevoke, TestStates
 from onejob.testing.conformance.beat import TestBeat
+from onejob.testing.conformance.blockers import (
+    TestBlockers,
+    TestBlockersOfContinuations,
+    TestDeletingBlockers,
+    TestFailedBlockers,
+)
+from onejob.testing.conformance.chains import TestChains, TestChainsAsAWhole, TestKeysOfChains
 from onejob.testing.conformance.claim import TestClaim
 from onejob.testing.conformance.corners import TestCorners
 from onejob.testing.conformance.dead import (
@@ -41,17 +48,24 @@ from onejob.testing.conformance.wait import TestWait
 __all__ = [
     "TestAhead",
     "TestBeat",
+    "TestBlockers",
+    "TestBlockersOfContinuations",
+    "TestChains",
+    "TestChainsAsAWhole",
     "TestClaim",
     "TestCorners",
     "TestDead",
     "TestDelete",
     "TestDeleteOfTheDead",
+    "TestDeletingBlockers",
     "TestDuplicatesInLanes",
     "TestEnqueue",
     "TestExpired",
+    "TestFailedBlockers",
     "TestFilter",
     "TestGates",
     "TestInspect",
+    "TestKeysOfChains",
     "TestLaneLimits",
     "TestLaneViews",
     "TestLanes",

@@ -271,3 +271,15 @@ class TestCorners:
         assert (await put(store, job(unique=Unique.once()))).id == first.id
         clock.tick(1)
         assert (await put(store, job(unique=Unique.once()))).outcome is Outcome.CREATED
+
+    async def test_who_comes_later_waits_for_a_held_key_beyond_the_window(
+        self, store: JobStore, clock: FakeClock
+    ) -> None:
+        held = Unique.throttle(5, trailing=True, hold=True)
+        await put(store, job(unique=held))
+        holder = await start_one(store, lease=60_000)
+        later = await put(store, job(unique=held, payload=b"{}"))
+        clock.advance(5)
+        assert await state_of(store, later.id) is State.BLOCKED
+        await finish(store, holder)
+        assert await started_ids(store) == [later.id]

@@ -11,6 +11,7 @@ from onejob.core.job import Claimed, JobId, NewJob
 from onejob.core.lifecycle import Move
 from onejob.store import JobStore
 from onejob.testing.clock import FakeClock
+from onejob.testing.conformance.chains import chain_of_two
 from onejob.testing.conformance.steps import finish, job, put, start_one
 
 
@@ -25,6 +26,7 @@ class TestFilter:
             JobFilter(origins=frozenset()),
             JobFilter(tasks=frozenset()),
             JobFilter(keys=frozenset()),
+            JobFilter(chains=frozenset()),
             JobFilter(ids=frozenset()),
             JobFilter(errors=frozenset()),
         ):
@@ -66,6 +68,14 @@ class TestFilter:
         assert await _found(store, "id:01980000-0000-7001") == [second.id]
         assert await _found(store, "id:0198FFF,019800000000700180") == [third.id, second.id]
         assert await _found(store, "id:aaaaaaaa") == []
+
+    async def test_a_chain_is_found_by_its_id(self, store: JobStore) -> None:
+        chain, second = await chain_of_two(store)
+        lone = await put(store, job())
+        assert await _found(store, f"chain:{chain}") == [second.id, chain]
+        assert await _found(store, f"chain:{chain[:30]} state:running") == [second.id]
+        assert await _found(store, f"chain:{lone.id},{chain}") == [lone.id, second.id, chain]
+        assert await _found(store, f"chain:{second.id}") == [], "a continuation is not a chain"
 
     async def test_errors_match_by_a_part_in_any_case(self, store: JobStore) -> None:
         await store.enqueue([job(), job()])

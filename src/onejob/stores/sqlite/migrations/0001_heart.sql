@@ -39,7 +39,10 @@ create table onejob_job (
     origin_queue text,
     lane text,                         -- the key of its lane
     lane_plan blob,                    -- the limits that it brought; null: one at a time
-    place integer                      -- in its lane: 0 not ready, 1 ready, 2 has a slot, 3 keeps it until it has ended
+    place integer,                     -- in its lane: 0 not ready, 1 ready, 2 has a slot, 3 keeps it until it has ended
+    chain blob,                        -- of a continuation: the id of its chain's first job
+    chain_index integer not null default 0,
+    blockers integer not null default 0 -- how many chains it was told to wait for
 ) strict;
 
 create index onejob_job_waiting on onejob_job (queue, priority desc, due, seq) where state = 'waiting';
@@ -55,6 +58,8 @@ create index onejob_job_dead on onejob_job (origin_queue, seq) where origin_queu
 create index onejob_job_lane on onejob_job (queue, lane, place desc, seq) where place is not null;
 create index onejob_job_lane_priority on onejob_job (queue, lane, priority desc, due, seq) where place = 1;
 create index onejob_job_turn on onejob_job (queue, lane, place) where lane is not null and state = 'waiting';
+
+create unique index onejob_job_chain on onejob_job (chain, chain_index) where chain is not null;
 
 -- Digests come in no order: beside their own narrow index, the rows can stay in order of arrival.
 create table onejob_key (
@@ -89,6 +94,19 @@ create table onejob_worker (
     seen integer not null,
     alive_until integer not null
 ) strict, without rowid;
+
+-- The chains that a job waits or waited for, in order.
+create table onejob_blocker (
+    job blob not null,
+    place integer not null,
+    chain blob not null,
+    needed integer not null,           -- 1: the job fails if the chain does not complete
+    live integer not null,             -- 1 until the chain has ended
+    primary key (job, place)
+) strict, without rowid;
+
+create index onejob_blocker_chain on onejob_blocker (chain, live);
+create index onejob_blocker_live on onejob_blocker (job) where live = 1;
 
 -- A lane's limits, as its newest job brought them; who takes its slots is written in the jobs.
 create table onejob_lane (

@@ -34,7 +34,7 @@ where seq in (
 )
 returning
     id, cast(task as blob), payload, options, attempt, failures, crashes, max_crashes, misses, accepted, due,
-    cast(key as blob), priority, seq, cast(lane as blob);
+    cast(key as blob), priority, seq, cast(lane as blob), chain, chain_index, blockers;
 
 -- outlook: what time brings to a queue (its next delayed job, a lane that opens), whether any lane has a rate, and
 -- the queue's own limits. Lanes that a clock since set back has closed for too long are looked at now.

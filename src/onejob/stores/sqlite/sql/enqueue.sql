@@ -1,8 +1,19 @@
 -- enqueue: accept newcomers; key and job are written together or not at all.
 
--- find_holders: keys' records joined with the jobs that hold them; no job columns if one is gone.
+-- find_holders: keys' records joined with the jobs that hold them; no job columns if one is gone. A chain that has
+-- gone on beyond its first job runs until its last job has ended, and then stands as that one does.
 select
-    k.holder, coalesce(j.state, k.ended), k.since, k.completed_until, k.failed_until,
+    k.holder,
+    coalesce(
+        (
+            select iif(t.ended is null, 'running', t.state) from onejob_job t
+            where t.chain = k.holder
+            order by t.chain_index desc
+            limit 1
+        ),
+        j.state,
+        k.ended
+    ), k.since, k.completed_until, k.failed_until,
     coalesce(j.accepted, k.since), coalesce(j.due, k.since), coalesce(j.attempt, 1), coalesce(j.priority, 0),
     j.options, j.expires, k.follows, coalesce(j.fingerprint, k.fingerprint), coalesce(j.items, 0),
     coalesce(j.size, length(j.payload), 0), j.calls, j.id is null, k.digest, j.lane
@@ -19,19 +30,18 @@ select 1 from onejob_job where id = :id;
 -- insert_job: a new job without a key; an id that is already there is left alone.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes, lane,
-    lane_plan, place
+    lane_plan, blockers, place
 )
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, iif(?12 is null, null, ?4 = 'parked'))
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, iif(?12 is null, null, ?4 = 'parked'))
 on conflict (id) do nothing;
 
 -- insert_keyed_job: a new job that takes a key.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
-    items, follows, digest, key, plan, fingerprint, calls, size, lane, lane_plan,
-    place
+    items, follows, digest, key, plan, fingerprint, calls, size, lane, lane_plan, blockers, place
 )
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
-    ?22, iif(?21 is null, null, ?4 = 'parked'));
+    ?22, ?23, iif(?21 is null, null, ?4 = 'parked'));
 
 -- take_key: the key now points to the new holder, whatever it pointed to before.
 insert into onejob_key (

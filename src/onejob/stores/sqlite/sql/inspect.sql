@@ -4,7 +4,8 @@
 select
     id, queue, task, state, payload, priority, accepted, updated, due, expires, started, ended, attempt,
     failures, crashes, max_crashes, misses, items, worker, aborting, follows, key, digest, plan, options,
-    progress, result, error, origin, origin_queue, lane
+    progress, result, error, origin, origin_queue, lane, chain,
+    chain_index, blockers
 from onejob_job
 where id = :id;
 
@@ -20,6 +21,13 @@ and (:queues is null or exists (select 1 from json_each(:queues) where j.queue g
 and (:origins is null or exists (select 1 from json_each(:origins) where j.origin_queue glob value))
 and (:tasks is null or exists (select 1 from json_each(:tasks) where j.task glob value))
 and (:ids is null or exists (select 1 from json_each(:ids) where j.id between unhex(value ->> 0) and unhex(value ->> 1)))
+and (
+    :chains is null
+    or exists (
+        select 1 from json_each(:chains)
+        where coalesce(j.chain, j.id) between unhex(value ->> 0) and unhex(value ->> 1)
+    )
+)
 and (:errors is null or exists (select 1 from json_each(:errors) where instr(lower(j.error), value)))
 and (:args is null or onejob_holds(j.payload, :args))
 
@@ -27,7 +35,8 @@ and (:args is null or onejob_holds(j.payload, :args))
 select
     id, queue, task, state, payload, priority, accepted, updated, due, expires, started, ended, attempt,
     failures, crashes, max_crashes, misses, items, worker, aborting, follows, key, digest, plan, options,
-    progress, result, error, origin, origin_queue, lane, seq
+    progress, result, error, origin, origin_queue, lane, chain,
+    chain_index, blockers, seq
 from onejob_job j
 where /* matching */
 order by j.seq desc
@@ -154,3 +163,39 @@ select count(*) from (
         )
     limit :limit
 );
+
+-- chain: the ids of all jobs of the chain that a job belongs to, by place.
+select id from onejob_job
+where id = coalesce((select chain from onejob_job where id = :id), :id)
+    or chain = coalesce((select chain from onejob_job where id = :id), :id)
+order by chain_index;
+
+-- last: the id of the last of them.
+select id from onejob_job
+where id = coalesce(
+    (
+        select t.id from onejob_job t
+        where t.chain = coalesce((select chain from onejob_job where id = :id), :id)
+        order by t.chain_index desc
+        limit 1
+    ),
+    :id
+);
+
+-- blockers: the chains that a job waits or waited for, in order, each by its last job.
+select b.chain, coalesce(t.state, r.state), coalesce(t.task, r.task), iif(t.id is null, r.result, t.result),
+    iif(t.id is null, r.error, t.error)
+from onejob_blocker b
+left join onejob_job r on r.id = b.chain
+left join onejob_job t on t.chain = b.chain and t.chain_index = (
+    select max(l.chain_index) from onejob_job l where l.chain = b.chain
+)
+where b.job = :id
+order by b.place;
+
+-- blocked: jobs that wait for a chain.
+select distinct b.job
+from onejob_blocker b
+join onejob_job j on j.id = b.job
+where b.chain = :chain and b.live = 1 and j.state = 'blocked'
+limit :limit;

@@ -1,9 +1,22 @@
 -- prune: remove what has been kept long enough; memory of a window outlives its job.
 
--- old_jobs: ended jobs of one outcome past their retention.
-select id, digest, fingerprint from onejob_job
-where state = :state and ended is not null and ended <= :before
-order by ended
+-- old_jobs: ended jobs of one outcome past their retention, but for those of chains that live or are yet to be read.
+select j.id, j.digest, j.fingerprint, j.blockers
+from onejob_job j
+where j.state = :state and j.ended is not null and j.ended <= :before
+    and not exists (
+        select 1 from onejob_job t
+        where t.chain = coalesce(j.chain, j.id) and t.ended is null and t.chain_index = (
+            select max(l.chain_index) from onejob_job l where l.chain = coalesce(j.chain, j.id)
+        )
+    )
+    and not exists (
+        select 1
+        from onejob_blocker b
+        join onejob_job w on w.id = b.job
+        where b.chain = coalesce(j.chain, j.id) and w.ended is null
+    )
+order by j.ended
 limit :limit;
 
 -- keep_memory: the key of a job about to go keeps what later arrivals are compared with.

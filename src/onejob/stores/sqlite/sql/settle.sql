@@ -1,7 +1,7 @@
 -- settle: end attempts, guarded by id, state and lease; a refused one changes nothing.
 
 -- look: the running jobs among those to be settled, and what guards them.
-select seq, id, lease, aborting, digest, queue, worker, lane
+select seq, id, lease, aborting, digest, queue, worker, lane, chain, chain_index
 from onejob_job
 where id in carray(:ids) and state = 'running';
 
@@ -15,6 +15,21 @@ set state = ?1, ended = ?2, due = coalesce(?3, due), attempt = attempt + ?4, fai
     error = iif(?1 = 'completed', null, coalesce(?9, error)), place = ?10
 where seq = ?11 and state = 'running' and lease = ?12;
 
+-- roots: the first jobs of chains.
+select id, digest, queue from onejob_job where id in carray(:chains);
+
+-- continue: the next job of a chain, unless there is one.
+insert into onejob_job (
+    id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes, lane,
+    lane_plan, blockers, chain, chain_index, place
+)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
+    iif(?12 is null, null, ?4 = 'parked'))
+on conflict do nothing;
+
+-- found_instead: the job that has the id of a chain's next one already.
+select task, payload from onejob_job where id = :id;
+
 -- look_at_keys: the keys of jobs that have just ended.
 select digest, holder, follows, completed_until, failed_until from onejob_key where digest in carray(:digests);
 
@@ -27,16 +42,20 @@ delete from onejob_key where digest = ?;
 -- end_key: a key that is remembered for a while.
 update onejob_key set ended = ?, ended_at = ?, forget_at = ? where digest = ?;
 
+-- has_blockers: what keeps a job blocked that follows nobody any more.
+exists (select 1 from onejob_blocker b where b.job = onejob_job.id and b.live = 1)
+
 -- release_followers: jobs that waited for this one wait for whom it was waiting for, or for nobody.
 update onejob_job
 set follows = :instead,
     state = case
         when :instead is not null then 'blocked'
+        when /* has_blockers */ then 'blocked'
         when due > :now then 'delayed'
         when lane is not null then 'parked'
         else 'waiting'
     end,
-    place = iif(place = 0, :instead is null and due <= :now, place)
+    place = iif(place = 0, :instead is null and due <= :now and not /* has_blockers */, place)
 where follows = :id and state = 'blocked'
 returning queue, lane;
 
