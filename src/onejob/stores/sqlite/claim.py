@@ -31,6 +31,7 @@ class Outlook(msgspec.Struct, frozen=True):
     """What a queue has to expect: when time brings something, and what limits it."""
 
     due: int | None
+    due_in_lane: int | None
     opens_at: int | None
     rated: bool
     """Some of its lanes have a rate."""
@@ -39,7 +40,8 @@ class Outlook(msgspec.Struct, frozen=True):
     @property
     def next(self) -> int | None:
         """The next instant at which something happens by itself."""
-        return min((instant for instant in (self.due, self.opens_at) if instant is not None), default=None)
+        instants = (self.due, self.due_in_lane, self.opens_at)
+        return min((instant for instant in instants if instant is not None), default=None)
 
 
 def claim(session: Session, ask: Ask, now: int | None) -> Claims:
@@ -102,7 +104,8 @@ def _outlook(session: Session, queue: str, now: int) -> Outlook:
     if outlook.limits.paused or outlook.next is None or outlook.next > now:
         return outlook
     open_lanes(session, queue, now)
-    for _, lane in session.rows(sql["promote"], {"queue": queue, "now": now, "limit": PROMOTE_LIMIT}):
+    session.run(sql["promote"], {"queue": queue, "now": now, "limit": PROMOTE_LIMIT})
+    for (lane,) in session.rows(sql["promote_in_lanes"], {"queue": queue, "now": now}):
         session.touch(queue, lane, Touch.RETURNED)
     refresh(session, now)
     return _look(session, queue, now)
@@ -110,8 +113,8 @@ def _outlook(session: Session, queue: str, now: int) -> Outlook:
 
 def _look(session: Session, queue: str, now: int) -> Outlook:
     names = {"queue": queue, "now": now}
-    [(due, opens_at, rated, *limits)] = session.rows(statements("claim")["outlook"], names)
-    return Outlook(due, opens_at, bool(rated), limits_of(*limits))
+    [(due, due_in_lane, opens_at, rated, *limits)] = session.rows(statements("claim")["outlook"], names)
+    return Outlook(due, due_in_lane, opens_at, bool(rated), limits_of(*limits))
 
 
 def _room(session: Session, queue: str, limits: QueueLimits, now: int) -> tuple[int, int | None]:

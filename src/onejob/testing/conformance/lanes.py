@@ -62,6 +62,17 @@ class TestLanes:
         await store.enqueue(made)
         assert await started_ids(store) == [made[0].id, made[2].id, made[3].id, made[4].id]
 
+    async def test_the_oldest_goes_first_however_many_become_due_at_once(
+        self, store: JobStore, clock: FakeClock
+    ) -> None:
+        oldest = job(lane=LANE, delay=10_000)
+        await store.enqueue([oldest])
+        await store.enqueue([job(lane=LANE, delay=5_000) for _ in range(1_000)])
+        await store.enqueue([job(delay=5_000) for _ in range(1_000)])
+        clock.tick(20_000)
+        [first] = [claimed for claimed in await start(store, limit=3_000) if claimed.lane is not None]
+        assert first.id == oldest.id
+
     async def test_a_lane_belongs_to_its_queue(self, store: JobStore) -> None:
         made = [job(lane=LANE), job(lane=LANE, queue="r")]
         await store.enqueue(made)

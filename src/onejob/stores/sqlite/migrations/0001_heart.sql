@@ -46,7 +46,8 @@ create table onejob_job (
 ) strict;
 
 create index onejob_job_waiting on onejob_job (queue, priority desc, due, seq) where state = 'waiting';
-create index onejob_job_delayed on onejob_job (queue, due) where state = 'delayed';
+create index onejob_job_delayed on onejob_job (queue, due) where state = 'delayed' and lane is null;
+create index onejob_job_delayed_in_lane on onejob_job (queue, due) where state = 'delayed' and lane is not null;
 create index onejob_job_running on onejob_job (worker, queue) where state = 'running';
 create index onejob_job_ended on onejob_job (state, ended) where ended is not null;
 create index onejob_job_expires on onejob_job (expires) where expires is not null and ended is null;

@@ -12,16 +12,21 @@ where expires <= :now and expires is not null and ended is null
     and state in ('blocked', 'delayed', 'parked', 'waiting')
 limit :limit;
 
--- promote: delayed jobs of a queue whose time has come wait from now on, those of a lane for their turn.
+-- promote: delayed jobs of a queue whose time has come wait from now on.
 update onejob_job
-set state = iif(lane is null, 'waiting', 'parked'), place = iif(place = 0, 1, place)
+set state = 'waiting'
 where seq in (
     select seq from onejob_job
-    where state = 'delayed' and queue = :queue and due <= :now
+    where state = 'delayed' and lane is null and queue = :queue and due <= :now
     order by due
     limit :limit
-)
-returning queue, lane;
+);
+
+-- promote_in_lanes: those of lanes wait for their turn. All of them: one left out might be the oldest of its lane.
+update onejob_job
+set state = 'parked', place = iif(place = 0, 1, place)
+where state = 'delayed' and lane is not null and queue = :queue and due <= :now
+returning lane;
 
 -- claim: up to :limit waiting jobs of a queue, best priority first, then by due time, then by acceptance.
 update onejob_job
@@ -39,7 +44,8 @@ returning
 -- outlook: what time brings to a queue (its next delayed job, a lane that opens), whether any lane has a rate, and
 -- the queue's own limits. Lanes that a clock since set back has closed for too long are looked at now.
 select
-    (select min(due) from onejob_job where state = 'delayed' and queue = :queue),
+    (select min(due) from onejob_job where state = 'delayed' and lane is null and queue = :queue),
+    (select min(due) from onejob_job where state = 'delayed' and lane is not null and queue = :queue),
     coalesce(
         (
             select :now from onejob_lane
