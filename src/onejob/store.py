@@ -337,8 +337,9 @@ class Store(Protocol):
         It is an ordinary job there: any worker of that queue may run it.
 
         A settlement with `then` that really completes its job makes the chain's next job in the same commit. If a
-        job is at that place already, that one stands. If it cannot be made, because a blocker of it is unknown or
-        would wait for this very chain, nothing changes: `refused`.
+        job is at that place already, that one stands; if one that belongs to no chain or another has its id, the
+        chain ends. If it cannot be made, because a blocker of it is unknown or would wait for this very chain,
+        nothing changes: `refused`.
         """
         ...
 
@@ -380,11 +381,12 @@ class Store(Protocol):
         one has completed or is live again.
 
         A retry of a dead letter is a retry of its original, by the same rules, and a retry of either removes
-        the dead letter in the same commit; while the dead letter runs, the answer is `running`. If the original
-        is gone, it is made again from its dead letter: under its old id, in its old queue, without a key. If the
-        key that it once had is still remembered, and so names it, it is that key's holder while it is on record.
-        Deleting a dead letter leaves its original alone, and the other way round; the id of an original that
-        is gone stands for its dead letter.
+        the dead letter in the same commit, which is revoked to those who wait for it; while the dead letter or
+        its own chain runs, the answer is `running`. If the original is gone, it is made again from its dead
+        letter: under its old id, in its old queue, without a key. If the key that it once had is still
+        remembered, and so names it, it is that key's holder while it is on record. Deleting a dead letter
+        leaves its original alone, and the other way round; the id of an original that is gone stands for its
+        dead letter.
         """
         ...
 
@@ -393,9 +395,11 @@ class Store(Protocol):
         ...
 
     async def prune(self, retention: Retention, limit: int, *, now: int | None = None) -> Pruned:
-        """Remove ended jobs past their retention, forgotten keys and dead workers; end expired jobs.
+        """Remove ended chains past their retention, forgotten keys and dead workers; end expired jobs.
 
-        At most `limit` of each per call. A job whose key is still remembered leaves its end in the key.
+        At most `limit` of each per call. A chain goes as a whole, once its last job is old enough for the way it
+        ended, and not while jobs wait for it or have yet to read what it returned. One whose key is still remembered
+        leaves its end in the key.
         """
         ...
 

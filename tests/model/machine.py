@@ -61,6 +61,8 @@ ACTIONS = (
     *("revive",) * 2,
     *("set_queue", "queue_in_lane") * 2,
     *("look", "bury"),
+    *("go_on",) * 3,
+    *("wait_for",) * 2,
 )
 WORKERS = ("w1", "w2")
 SPANS = sorted(
@@ -133,9 +135,10 @@ class StoreBesideModel(RuleBasedStateMachine):
         batch: list[Call] = []
         running = self._running()
         for call in draw(st.lists(calls(), min_size=1, max_size=3)):
-            caller = draw(st.sampled_from(running)) if running and draw(st.integers(0, 3)) == 0 else None
+            caller = self._caller(draw) if running and draw(st.integers(0, 3)) == 0 else None
             lane = self._lane(draw, call.queue)
-            batch.append(replace(call, id=self._new_id(), caller=caller, lane=lane))
+            made = replace(call, id=self._new_id(), caller=caller, lane=lane)
+            batch.append(self._blocked(draw, made, [one.id for one in batch]))
         if len(batch) > 1 and draw(st.booleans()):
             batch.append(batch[0])
         self.pair.enqueue(batch)
@@ -160,7 +163,9 @@ class StoreBesideModel(RuleBasedStateMachine):
         """Another call for a key that is on record, often while its holder runs, or from within it."""
         model = self.pair.model
         started = [key for key, record in model.keys.items() if self._has_started(record.holder)]
-        keys = sorted(started if started and draw(st.booleans()) else model.keys)
+        grown = [key for key, record in model.keys.items() if len(model.chain(record.holder)) > 1]
+        groups = [found for found in (started, grown, model.keys) if found]
+        keys = sorted(draw(st.sampled_from(groups))) if groups else []
         if not keys:
             return
         key = draw(st.sampled_from(keys))
@@ -180,7 +185,17 @@ class StoreBesideModel(RuleBasedStateMachine):
             caller=model.keys[key].holder if draw(st.integers(0, 3)) == 0 else None,
             lane=self._lane(draw, queue),
         )
-        self.pair.enqueue([again])
+        self.pair.enqueue([self._blocked(draw, again)])
+
+    def wait_for(self, draw: Draw) -> None:
+        """Some jobs that wait for others and for each other."""
+        if live := sorted(id for id, job in self.pair.model.jobs.items() if job.state in LIVE):
+            batch: list[Call] = []
+            for _ in range(draw(st.integers(1, 3))):
+                named = live + [call.id for call in batch] * len(live)
+                blockers = draw(st.lists(st.sampled_from(named), min_size=1, max_size=3))
+                batch.append(self._plain(draw, id=self._new_id(), blockers=tuple(blockers)))
+            self.pair.enqueue(batch)
 
     def repeat(self, draw: Draw) -> None:
         """Some call again under its old id, as after a lost reply."""
@@ -197,7 +212,21 @@ class StoreBesideModel(RuleBasedStateMachine):
         """A job that runs is settled under its lease."""
         if running := self._running():
             index = self._lease_of(draw(st.sampled_from(running)))
-            self.pair.settle([(index, *self._ending(draw))], ask=self._ask(draw))
+            then = {0: self._next(draw)} if draw(st.integers(0, 3)) == 0 else {}
+            self.pair.settle([(index, *self._ending(draw))], ask=self._ask(draw), then=then)
+
+    def go_on(self, draw: Draw) -> None:
+        """Jobs that run complete, and their chains go on."""
+        if not self._running():
+            self.claim(draw)
+        if running := self._running():
+            holders = {key.holder for key in self.pair.model.keys.values()}
+            keyed = [id for id in running if self.pair.model.jobs[id].chain in holders]
+            running = keyed if keyed and draw(st.booleans()) else running
+            chosen = draw(st.lists(st.sampled_from(running), min_size=1, max_size=3, unique=True))
+            ends = [(self._lease_of(id), Move.COMPLETE, 0) for id in chosen]
+            then = {place: self._next(draw) for place in range(len(chosen))}
+            self.pair.settle(ends, ask=self._ask(draw), then=then)
 
     def settle(self, draw: Draw) -> None:
         """Any moves under any leases ever issued, the latest ones more often."""
@@ -206,7 +235,8 @@ class StoreBesideModel(RuleBasedStateMachine):
                 (known - 1 - draw(st.integers(0, known - 1)), *self._ending(draw))
                 for _ in range(draw(st.integers(1, 3)))
             ]
-            self.pair.settle(ends, ask=self._ask(draw))
+            then = {place: self._next(draw) for place in range(len(ends)) if draw(st.integers(0, 3)) == 0}
+            self.pair.settle(ends, ask=self._ask(draw), then=then)
 
     def set_queue(self, draw: Draw) -> None:
         """An operator limits a queue, or lets go."""
@@ -219,8 +249,9 @@ class StoreBesideModel(RuleBasedStateMachine):
         self.pair.set_queue(draw(st.sampled_from(("q", *QUEUES))), draw(st.sampled_from(changes)))
 
     def look(self, draw: Draw) -> None:
-        """An observer asks who is ahead of whom."""
+        """An observer asks who is ahead of whom, and who waits for whom."""
         self.pair.check_turns()
+        self.pair.check_chains()
 
     def beat(self, draw: Draw) -> None:
         """A sign of life."""
@@ -260,7 +291,10 @@ class StoreBesideModel(RuleBasedStateMachine):
         links = (followed & following) or (followed | following)
         slots = {id for id, job in jobs.items() if job.slot}
         buried = {job.origin for job in jobs.values() if job.origin}
-        chosen = sorted(draw(st.sampled_from([found for found in (links, slots, buried) if found] or [jobs])))
+        awaited = {chain for job in jobs.values() for chain in job.blockers if chain in jobs}
+        grown = {id for job in jobs.values() if job.index for id in (job.chain, job.call.id)}
+        groups = [found for found in (links, slots, buried, awaited, grown) if found]
+        chosen = sorted(draw(st.sampled_from(groups or [jobs])))
         if draw(st.booleans()):
             chosen = sorted(jobs)
         if chosen:
@@ -271,7 +305,8 @@ class StoreBesideModel(RuleBasedStateMachine):
         """An operator retries what has failed or was revoked."""
         jobs = self.pair.model.jobs
         letters = sorted(id for id, job in jobs.items() if job.origin)
-        ended = sorted(id for id, job in jobs.items() if job.state in ("failed", "revoked"))
+        over = [job for job in jobs.values() if job.state in ("failed", "revoked")]
+        ended = sorted({id for job in over for id in (job.call.id, job.chain)})
         ended = letters if letters and draw(st.booleans()) else ended
         if ended:
             words = (Amendment.RETRY, Amendment.RETRY, Amendment.RETRY_WITHOUT_KEY)
@@ -296,7 +331,8 @@ class StoreBesideModel(RuleBasedStateMachine):
 
     def prune(self, draw: Draw) -> None:
         """Sweep."""
-        self.pair.prune(draw(st.sampled_from((0, WINDOW, 10 * WINDOW))))
+        kept = st.sampled_from((0, WINDOW, 10 * WINDOW))
+        self.pair.prune(draw(kept), draw(kept), draw(kept))
 
     def crash(self, draw: Draw) -> None:
         """The process dies and another opens the same file."""
@@ -324,6 +360,38 @@ class StoreBesideModel(RuleBasedStateMachine):
     def _ask(self, draw: Draw) -> tuple[str, tuple[str, ...], int] | None:
         return (WORKERS[0], QUEUES, draw(st.sampled_from((ALL, 1)))) if draw(st.booleans()) else None
 
+    def _plain(self, draw: Draw, **settings: Any) -> Call:
+        """A job without a key, here or there, now or later, in a lane or not."""
+        queue = draw(st.sampled_from((QUEUES[0], *QUEUES)))
+        return Call(
+            queue=queue,
+            task=draw(st.sampled_from(TASKS)),
+            payload=b'{"v":%d}' % draw(st.integers(1, 3)),
+            delay=draw(st.sampled_from((0, 0, 0, DELAY))),
+            expires=draw(st.sampled_from((None, None, None, EXPIRES))),
+            lane=self._lane(draw, queue),
+            dead_letter=draw(st.sampled_from((None, DEAD))),
+            runs_anyway=draw(st.booleans()),
+            **settings,
+        )
+
+    def _next(self, draw: Draw) -> Call:
+        """What a chain goes on with; it gets its id from its place."""
+        return self._blocked(draw, self._plain(draw, id=""))
+
+    def _blocked(self, draw: Draw, call: Call, batch: list[str] | None = None) -> Call:
+        """Now and then, a call that waits for others: those of its batch, any on record, or one that never was."""
+        if draw(st.integers(0, 3)):
+            return call
+        named = [*(batch or ()) * 2, *sorted(self.pair.model.jobs)]
+        if not named or draw(st.integers(0, 9)) == 0:
+            named.append(str(uuid.UUID(int=0)))
+        blockers = tuple(draw(st.lists(st.sampled_from(named), min_size=1, max_size=3)))
+        return replace(call, blockers=blockers, runs_anyway=draw(st.booleans()))
+
+    def _caller(self, draw: Draw) -> str:
+        return self.pair.model.jobs[draw(st.sampled_from(self._running()))].chain
+
     def _lease_of(self, id: str) -> int:
         lease = self.pair.model.jobs[id].lease
         return next(index for index, (_, mine) in enumerate(self.pair.leases) if mine == lease)
@@ -346,7 +414,7 @@ class StoreBesideModel(RuleBasedStateMachine):
 
     def _has_started(self, id: str) -> bool:
         job = self.pair.model.jobs.get(id)
-        return job is not None and job.state in LIVE and job.attempt > 0
+        return job is not None and self.pair.model.standing(id) in LIVE and job.attempt > 0
 
     def _instants(self) -> set[int]:
         model = self.pair.model

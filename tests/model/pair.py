@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from chain_watch import ChainWatch
+from msgspec.structs import asdict
 from policies import LEASE, SERVED, grave_of, letter_id, limits_of, new_job, pace_of, settings_of
 from sights import EVERYTHING as ALL
 from sights import Sight, compare, compare_answer, look, same, unseen
@@ -21,7 +23,7 @@ from watch import Watch
 from onejob.core.chain import continuation_id
 from onejob.core.dead_letter import dead_letter_of
 from onejob.core.errors import UnknownBlocker
-from onejob.core.job import Claimed, Job, JobId, Lease, WorkerId
+from onejob.core.job import ChainId, Claimed, Job, JobId, Lease, WorkerId
 from onejob.core.lane import QueueChange
 from onejob.core.lifecycle import Lost, Move, Settlement, after_attempt
 from onejob.store import Amendment, Ask, Beat, Claims, Expired, JobFilter, JobStore, Retention
@@ -47,6 +49,9 @@ class Pair:
         """Every call ever made."""
         self.scans: list[Expired] = []
         self.watch = Watch()
+        self.chains = ChainWatch()
+        self._known: set[str] = set()
+        """The jobs on record at the last look."""
         self.next_due: int | None = None
         """What the last claim said."""
         self._open = open_store
@@ -72,6 +77,7 @@ class Pair:
             if call.id in self.model.jobs and not known:
                 self.watch.created(job)
             replies.append(reply)
+        self._known |= {call.id for call in calls}
         self.sent += [call for call in calls if call not in self.sent]
         self.check()
         return replies
@@ -121,13 +127,14 @@ class Pair:
             for (index, move, delay), call in zip(ends, goes_on, strict=True)
         ]
         same("settled", settled, expected)
+        self.chains.settled(done, settled)
         for call in goes_on:
             if call is not None and call.id in self.model.jobs and call.id not in known:
                 self.watch.created(new_job(call))
         if any(is_past(job, self.clock.now) for job in self.model.jobs.values()):
             self._adopt_sweeps(self._jobs())
         if len(self.model.jobs) > len(known) + 1:
-            self._adopt_order(known)
+            self._adopt_order(self._jobs())
         first = len(self.leases)
         if ask is not None:
             self._compare_claims(claims, ask)
@@ -208,14 +215,17 @@ class Pair:
         same("released", self._do(self.store.release(key)), self.model.release(key))
         self.check()
 
-    def prune(self, retention: int) -> None:
-        """Sweep everything that may go; nothing that should have gone stays."""
+    def prune(self, completed: int, failed: int | None = None, revoked: int | None = None) -> None:
+        """Sweep everything that may go; nothing that should have gone stays. One retention, or three."""
+        retention = Retention(
+            completed, completed if failed is None else failed, completed if revoked is None else revoked
+        )
         if any(is_past(job, self.clock.now) for job in self.model.jobs.values()):
             # Who ends by its own time and who by another's end can be seen only before they are gone.
             self._do(self.store.prune(Retention(FOREVER, FOREVER, FOREVER), ALL))
             self.check()
-        self._do(self.store.prune(Retention(retention, retention, retention), ALL))
-        self.model.prune(dict.fromkeys(("completed", "failed", "revoked"), retention), self.clock.now)
+        self._do(self.store.prune(retention, ALL))
+        self.model.prune(asdict(retention), self.clock.now)
         self.check()
         for record in self.model.keys.values():
             assert self.model.holds(record, self.clock.now) or record.follows, f"{record} was not swept"
@@ -272,10 +282,14 @@ class Pair:
         """Compare everything observable."""
         now, sight = self.clock.now, self._look()
         self._adopt_sweeps(sight.jobs)
+        self._adopt_order(sight.jobs)
+        self._known = set(self.model.jobs)
         for key in [key for key in self.model.keys if key not in sight.keys]:
             self.model.drop(key, now)
         compare(sight, self.model, now)
         self.watch.look(sight.jobs)
+        for job in self.chains.look(sight.jobs):
+            self.chains.waits(job, self._do(self.store.blockers(job.id)))
 
     def check_leases(self) -> None:
         """The same workers live, and every running job is held by the lease that the model knows."""
@@ -297,6 +311,24 @@ class Pair:
         for id, job in self.model.jobs.items():
             if job.lane is not None and job.lane not in behind and is_ready(job, now):
                 same(f"ahead of {id}", self._do(self.store.ahead(JobId(id))), self.model.ahead(id, now))
+
+    def check_chains(self) -> None:
+        """Chains as an observer sees them, and who waits for whom."""
+        for id, mine in self.model.jobs.items():
+            seen, chain = self._do(self.store.chain(JobId(id))), self.model.chain(id)
+            same(f"chain of {id}", [job.id for job in seen], [job.call.id for job in chain])
+            last = self._do(self.store.last(JobId(id)))
+            same(f"last of {id}", last and last.id, chain[-1].call.id)
+            blockers = self._do(self.store.blockers(JobId(id)))
+            same(f"blockers of {id}", tuple(one.chain for one in blockers), mine.blockers)
+            for one in blockers:
+                last = self.model.last(one.chain)
+                same(f"blocker {one.chain}", one.state is None, last is None)
+                same(f"task of {one.chain}", one.task, "" if last is None else last.call.task)
+            blocked = {other for other, job in self.model.jobs.items() if id in job.awaits}
+            same(f"blocked by {id}", set(self._do(self.store.blocked(ChainId(id)))), blocked)
+            followers = {other for other, job in self.model.jobs.items() if job.follows == id}
+            same(f"followers of {id}", set(self._do(self.store.followers(ChainId(id)))), followers)
 
     def _compare_claims(self, claims: Claims, ask: tuple[str, tuple[str, ...], int]) -> None:
         now = self.clock.now
@@ -335,7 +367,8 @@ class Pair:
 
     def _limited(self, queues: Iterable[str]) -> bool:
         """True if lanes or limits have a say in what starts from these queues."""
-        lanes = any(job.lane for job in self.model.jobs.values() if job.call.queue in queues)
+        # A lane that nobody is left in is looked at once more, when its rate has forgotten its last start.
+        lanes = any(queue in queues for queue, _ in self.model.traffic.lanes)
         limits = self.model.traffic.queues
         return lanes or any(queue in limits and limits[queue].settings != QueueSettings() for queue in queues)
 
@@ -386,9 +419,10 @@ class Pair:
             self.model.sweep(id, self.clock.now)
             swept.remove(id)
 
-    def _adopt_order(self, known: set[str]) -> None:
-        """In which order the jobs that one settlement makes are accepted is up to the store."""
-        made = [self.model.jobs[id] for id in reversed(self._jobs()) if id not in known]
+    def _adopt_order(self, jobs: dict[str, Job]) -> None:
+        """In which order what is made in one step but by calls comes to be accepted, is up to the store."""
+        new = [id for id in reversed(jobs) if id not in self._known]
+        made = [self.model.jobs[id] for id in new if id in self.model.jobs]
         for job, number in zip(made, sorted(job.number for job in made), strict=True):
             job.number = number
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
+import chain_mutants
 import lane_mutants
 import pytest
 from hypothesis import Phase, settings
@@ -56,6 +57,21 @@ TRAFFIC = [
     conformance.TestDead,
     conformance.TestRetryOfTheDead,
 ]
+CHAINS = [
+    conformance.TestChains,
+    conformance.TestKeysOfChains,
+    conformance.TestChainsAsAWhole,
+    conformance.TestCancelledChains,
+    conformance.TestPruneOfChains,
+    conformance.TestDeadChains,
+    conformance.TestTakenPlaces,
+    conformance.TestStrandedHolders,
+    conformance.TestRepeatedCallsWithBlockers,
+    conformance.TestBlockers,
+    conformance.TestBlockersOfContinuations,
+    conformance.TestDeletingBlockers,
+    conformance.TestFailedBlockers,
+]
 
 
 def conforms(opened: Open, suites: list[type]) -> bool:
@@ -75,6 +91,8 @@ def cases(suite: type, test: Any) -> Iterator[dict[str, Any]]:
     """The sets of arguments that a test is parametrised with, by itself or with its whole suite."""
     axes: list[list[dict[str, Any]]] = []
     for mark in (*getattr(suite, "pytestmark", ()), *getattr(test, "pytestmark", ())):
+        if mark.name != "parametrize":
+            continue
         names, values = mark.args[:2]
         if isinstance(names, str):
             axes.append([{names: value} for value in values])
@@ -114,7 +132,7 @@ def open_right(clock: FakeClock) -> JobStore:
 
 
 def test_the_right_store_conforms() -> None:
-    assert conforms(open_right, [*HEART, *TRAFFIC])
+    assert conforms(open_right, [*HEART, *TRAFFIC, *CHAINS])
 
 
 def opens(erring: type[ErringStore]) -> Open:
@@ -148,14 +166,31 @@ def test_lanes_that_err_are_caught(switch: Switch, monkeypatch: pytest.MonkeyPat
     assert not conforms(open_right, TRAFFIC) or not agrees_with_the_model(open_right)
 
 
+@pytest.mark.parametrize("erring", chain_mutants.STORES, ids=lambda erring: erring.__name__)
+def test_a_store_that_errs_with_chains_is_caught(erring: type[ErringStore]) -> None:
+    assert not conforms(opens(erring), CHAINS) or not agrees_with_the_model(opens(erring))
+
+
+@pytest.mark.parametrize("switch", chain_mutants.SWITCHES, ids=lambda switch: switch.__name__)
+def test_chains_that_err_are_caught(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch(monkeypatch)
+    assert not conforms(open_right, CHAINS) or not agrees_with_the_model(open_right)
+
+
 @pytest.mark.torture
-@pytest.mark.parametrize("erring", [*STORES, *lane_mutants.STORES], ids=lambda erring: erring.__name__)
+@pytest.mark.parametrize(
+    "erring", [*STORES, *lane_mutants.STORES, *chain_mutants.STORES], ids=lambda erring: erring.__name__
+)
 def test_the_state_machine_alone_catches_a_store_that_errs(erring: type[ErringStore]) -> None:
     assert not agrees_with_the_model(opens(erring), LONG)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("switch", [*JUDGEMENTS, *lane_mutants.SWITCHES], ids=lambda switch: switch.__name__)
+@pytest.mark.parametrize(
+    "switch",
+    [*JUDGEMENTS, *lane_mutants.SWITCHES, *chain_mutants.SWITCHES],
+    ids=lambda switch: switch.__name__,
+)
 def test_the_state_machine_alone_catches_rules_that_err(
     switch: Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,8 @@ from onejob.core.job import QUEUED, JobId, State
 from onejob.core.judge import may_revive
 from onejob.store import Amended, Amendment, Pruned, Retention
 from onejob.stores.sqlite import blocking, dead
-from onejob.stores.sqlite.connect import Row
-from onejob.stores.sqlite.ending import end_queued, expire_overdue
+from onejob.stores.sqlite.connect import Row, array
+from onejob.stores.sqlite.ending import end_queued, expire_overdue, revoke_last
 from onejob.stores.sqlite.enqueue import find_holder
 from onejob.stores.sqlite.lanes import back_to_lane, refresh
 from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
@@ -52,15 +52,16 @@ def prune(session: Session, retention: Retention, limit: int, now: int | None) -
         (State.FAILED, retention.failed),
         (State.REVOKED, retention.revoked),
     ):
-        rows = session.rows(
-            sql["old_jobs"], {"state": state, "before": instant - kept, "limit": limit - jobs}
-        )
-        _drop(session, rows)
+        names = {"state": state, "before": instant - kept, "limit": max(limit - jobs, 0)}
+        rows = session.rows(sql["old_chains"], names)
+        if chains := {row[4] for row in rows if row[4] is not None}:
+            rows += session.rows(sql["before_last"], {"chains": array(chains)})
+        _drop(session, [row[:4] for row in rows])
         jobs += len(rows)
     keys = session.run(sql["drop_keys"], {"now": instant, "limit": limit})
     refresh(session, instant)
     workers = session.run(sql["drop_workers"], {"before": instant - DEAD_WORKER_KEPT})
-    return Pruned(jobs, keys, workers, gone, more=limit in (jobs, keys, gone))
+    return Pruned(jobs, keys, workers, gone, more=max(jobs, keys, gone) >= limit)
 
 
 def _drop(session: Session, rows: list[Row]) -> None:
@@ -128,10 +129,7 @@ def _revoke(session: Session, raw: bytes, now: int) -> Amended:
     last = chain[0]
     if State(last.state).ended:
         return Amended.FINISHED
-    if end_queued(session, last.id, "revoked", now):
-        return Amended.REVOKED
-    session.rows(statements("amend")["flag"], {"id": last.id, "now": now})
-    return Amended.FLAGGED
+    return Amended.REVOKED if revoke_last(session, last.id, "revoked", now) else Amended.FLAGGED
 
 
 def _delete(session: Session, raw: bytes, now: int, *, cascade: bool) -> Amended:
@@ -153,16 +151,21 @@ def _delete(session: Session, raw: bytes, now: int, *, cascade: bool) -> Amended
 def _retry(session: Session, raw: bytes, force: bool, now: int) -> Amended:
     letter = dead.find(session, raw)
     chain = _chain(session, raw if letter is None else letter.origin)
+    if letter is None and chain and chain[0].id != raw:
+        letter = dead.find(session, chain[0].id)
     if letter is None:
         return Amended.NOT_FOUND if not chain else _revive(session, chain[0], force, now)
-    if letter.state == State.RUNNING:
+    copies = _chain(session, letter.id)
+    if copies[0].state == State.RUNNING or (len(copies) > 1 and copies[0].state in QUEUED):
         return Amended.RUNNING
-    if letter.state == State.COMPLETED and (not chain or raw == letter.id):
+    if copies[0].state == State.COMPLETED and (not chain or raw == letter.id):
         return Amended.FINISHED
     if not chain:
         dead.exhume(session, letter, now)
     elif (answer := _revive(session, chain[0], force, now)) is not Amended.RETRIED:
         return answer
+    end_queued(session, letter.id, "its original was retried", now)  # whoever waits for it waits in vain
+    _drop(session, [(job.id, job.digest, job.fingerprint, job.blockers) for job in copies[:-1]])
     dead.remove(session, letter)
     return Amended.RETRIED
 

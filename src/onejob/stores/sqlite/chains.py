@@ -14,16 +14,28 @@ from onejob.stores.sqlite.statements import statements
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A chain goes on: the settlement at a place of its batch makes this the chain's job at `index`."""
+    """A chain goes on: a settlement makes this the chain's job at `index`."""
 
     place: int
+    """Which settlement of its batch."""
+    end: int
+    """Which of the ends of that batch."""
     job: NewJob
     chain: bytes
     index: int
 
 
-def go_on(session: Session, step: Step, now: int) -> str | None:
-    """Make the next job of a chain, unless there is one; the task of that one, if it is another than this."""
+class Found(msgspec.Struct, frozen=True):
+    """A job that has the id of a chain's next one already."""
+
+    task: str
+    payload: bytes
+    chain: bytes | None
+    """Its chain: another one, if somebody has made it under that id on his own account."""
+
+
+def go_on(session: Session, step: Step, now: int) -> Found | None:
+    """Make the next job of a chain, unless there is one."""
     job, id, lane = step.job, id_to_bytes(step.job.id), step.job.lane
     waits = blocking.look(session, job)
     due = now + job.delay
@@ -49,9 +61,7 @@ def go_on(session: Session, step: Step, now: int) -> str | None:
         ),
     )
     if not made:
-        found = session.first(statements("settle")["found_instead"], {"id": id})
-        task, payload = found or ("?", None)
-        return None if (task, payload) == (job.task, job.payload) else task
+        return Found(*session.rows(statements("settle")["found_instead"], {"id": id})[0])
     session.topics.add("work:" + job.queue)
     if lane is not None:
         join(session, job.queue, lane)

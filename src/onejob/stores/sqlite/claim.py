@@ -72,7 +72,10 @@ def claim(session: Session, ask: Ask, now: int | None) -> Claims:
 
 
 def claimed(row: Row, queue: str, token: bytes, rest: Row) -> Claimed:
-    """Read a row and its `rest`: lane, chain, place and blockers. Text is decoded leniently, because one damaged row must not stop a queue."""
+    """Read a row and its `rest`: lane, chain, place and blockers.
+
+    Text is decoded leniently, because one damaged row must not stop a queue.
+    """
     id = id_from_bytes(row[0])
     key: bytes | None = row[11]
     lane, chain, chain_index, blockers = rest

@@ -60,6 +60,7 @@ def strand(session: Session, id: bytes, reason: str, now: int) -> list[Ended]:
     row = session.first(statements("blockers")["strand"], {"id": id, "reason": reason, "now": now})
     if row is None:
         return []
+    session.strandings += 1
     *columns, options = row
     ended = Ended(*columns)
     dead_letter = dead_letter_of(options, ended.queue)
@@ -75,6 +76,14 @@ def end_queued(session: Session, id: bytes, reason: str, now: int) -> bool:
         return False
     after_end(session, [Ended(*row)], now)
     return True
+
+
+def revoke_last(session: Session, id: bytes, reason: str, now: int) -> bool:
+    """Revoke a chain by its live last job: one that is queued ends; one that runs is flagged, and that is False."""
+    if end_queued(session, id, reason, now):
+        return True
+    session.rows(statements("amend")["flag"], {"id": id, "now": now})
+    return False
 
 
 def expire_overdue(session: Session, limit: int, now: int) -> int:

@@ -17,7 +17,7 @@ from onejob.core.judge import Answer, Call, Decision, Holder, Outcome, initial_s
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.blocking import Waits
 from onejob.stores.sqlite.connect import Row, array
-from onejob.stores.sqlite.ending import EXPIRED, after_end, end_queued, strand
+from onejob.stores.sqlite.ending import EXPIRED, after_end, end_queued, revoke_last, strand
 from onejob.stores.sqlite.lanes import lanes_of, put, refresh, stored
 from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes, state_of
 from onejob.stores.sqlite.statements import statements
@@ -98,6 +98,7 @@ class _Batch:
         self._found: dict[bytes, Row] = {}
         self._stale: set[bytes] = set()
         """Keys that this call has changed since `_found` was read."""
+        self._strandings = session.strandings
         self._known: frozenset[bytes] | None = frozenset()
         self._lanes = lanes_of(session, jobs)
         recognised = [job for job in jobs if job.plan is not None or job.lane is not None or job.blockers]
@@ -106,8 +107,6 @@ class _Batch:
 
     def accept(self, job: NewJob) -> Answer:
         plan = job.plan
-        if job.blockers and not self._is_known(id_to_bytes(job.id)):
-            self._waits(job)  # before anything is written: one that is unknown refuses the call
         if plan is None:
             if (job.lane is not None or job.blockers) and self._is_known(id_to_bytes(job.id)):
                 return Answer(job.id, Outcome.CREATED)
@@ -119,10 +118,14 @@ class _Batch:
         replayed = decision.answer.holder is None and not decision.creates
         if not replayed and self._is_known(id):
             return Answer(job.id, Outcome.CREATED)
+        if not replayed:
+            self._waits(job)  # before anything is written: one that is unknown refuses the call
         if found is not None and not replayed:
             self._touch_holder(job, id_to_bytes(found.id), decision)
         if decision.creates:
             self._create(job, id, decision)
+            if found is not None and decision.flag_holder:
+                self._cancel(job, id_to_bytes(found.id))
             return self._in_lane(job, decision.answer)
         return decision.answer
 
@@ -153,7 +156,8 @@ class _Batch:
         made = self._made.get(digest)
         if made is not None:
             return self._holder_made(made)
-        if digest in self._stale:
+        stranded = self._session.strandings > self._strandings
+        if stranded or digest in self._stale:  # whoever holds this key may have failed by another's end
             return find_holder(self._session, digest)
         row = self._found.get(digest)
         return None if row is None else holder_of(row)
@@ -193,21 +197,13 @@ class _Batch:
         """Do to the holder what was decided, and count what it absorbed."""
         session, now, plan = self._session, self.now, job.plan
         assert plan is not None
-        if (
-            decision.end_holder
-            or decision.flag_holder
-            or decision.hurry_holder
-            or decision.expire_holder
-            or decision.change
-        ):
+        if decision.end_holder or decision.hurry_holder or decision.expire_holder or decision.change:
             self.flush()
             self._stale.add(plan.digest)
         if decision.expire_holder:
             end_queued(session, holder, EXPIRED, now)
         if decision.end_holder:
             end_queued(session, holder, f"superseded by job {job.id}", now)
-        if decision.flag_holder:
-            session.rows(statements("amend")["flag"], {"id": holder, "now": now})
         if decision.hurry_holder:
             for queue, lane in session.rows(self._sql["hurry_holder"], {"id": holder, "now": now}):
                 session.tell("work", [queue])
@@ -218,6 +214,13 @@ class _Batch:
             session.run(self._sql["follow_holder"], {"id": holder, "digest": plan.digest})
         if not decision.creates:
             session.absorb(plan.digest, holder, decision.answer.payload_differs)
+
+    def _cancel(self, job: NewJob, holder: bytes) -> None:
+        """Revoke a chain that has started. Its successor is there already, and so is let go if that ends at once."""
+        self.flush()
+        last = self._session.first(statements("amend")["chain"], {"id": holder})
+        if last is not None:
+            revoke_last(self._session, last[0], f"superseded by job {job.id}", self.now)
 
     def _change(self, job: NewJob, holder: bytes, decision: Decision) -> None:
         change, plan = decision.change, job.plan

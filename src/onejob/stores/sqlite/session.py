@@ -74,6 +74,8 @@ class Session:
         """What the operations of this transaction have to tell others, once it is committed."""
         self.lanes: dict[tuple[str, str], int] = {}
         """Queues and keys of lanes to look at before the operation is done."""
+        self.strandings = 0
+        """How many jobs have ever failed here because of others."""
         self._uncounted: list[tuple[bytes, bytes, bool]] = []
         self._absorbed: dict[tuple[bytes, bytes], list[int]] = {}
         self._flushed = time.monotonic()

@@ -118,7 +118,7 @@ def _end_attempts(
         if state in ENDED:
             ended.append(Ended(id, queue, digest, state, lane=lane, chain=chain, goes_on=then is not None))
             if then is not None:
-                steps.append(Step(len(replies) - 1, then, chain or id, chain_index + 1))
+                steps.append(Step(len(replies) - 1, len(ended) - 1, then, chain or id, chain_index + 1))
             if state is State.FAILED and one.dead_letter is not None:
                 dead.append((id, one.dead_letter))
         else:
@@ -127,9 +127,14 @@ def _end_attempts(
     if updates:
         session.executemany(sql["settle"], updates)
     for step in steps:
-        if (found := go_on(session, step, now)) is not None:
+        found = go_on(session, step, now)
+        if found is None:
+            continue
+        if (found.task, found.payload) != (step.job.task, step.job.payload):
             replies[step.place] = Settled.DIVERGED
-            reasons[done[step.place].lease.id] = diverged(found, step.job.task)
+            reasons[done[step.place].lease.id] = diverged(found.task, step.job.task)
+        if found.chain != step.chain:
+            ended[step.end] = msgspec.structs.replace(ended[step.end], goes_on=False)
     if ended:
         after_end(session, ended, now)
         tell_who_waits_for_room(session, {job.queue for job in ended})

@@ -18,6 +18,14 @@ from onejob.testing.conformance.blockers import (
     TestDeletingBlockers,
     TestFailedBlockers,
 )
+from onejob.testing.conformance.chain_corners import (
+    TestCancelledChains,
+    TestDeadChains,
+    TestPruneOfChains,
+    TestRepeatedCallsWithBlockers,
+    TestStrandedHolders,
+    TestTakenPlaces,
+)
 from onejob.testing.conformance.chains import TestChains, TestChainsAsAWhole, TestKeysOfChains
 from onejob.testing.conformance.claim import TestClaim
 from onejob.testing.conformance.corners import TestCorners
@@ -50,11 +58,13 @@ __all__ = [
     "TestBeat",
     "TestBlockers",
     "TestBlockersOfContinuations",
+    "TestCancelledChains",
     "TestChains",
     "TestChainsAsAWhole",
     "TestClaim",
     "TestCorners",
     "TestDead",
+    "TestDeadChains",
     "TestDelete",
     "TestDeleteOfTheDead",
     "TestDeletingBlockers",
@@ -73,9 +83,11 @@ __all__ = [
     "TestOpenings",
     "TestPause",
     "TestPrune",
+    "TestPruneOfChains",
     "TestQueueLimits",
     "TestRates",
     "TestRelease",
+    "TestRepeatedCallsWithBlockers",
     "TestRetriesInLanes",
     "TestRetry",
     "TestRetryOfTheDead",
@@ -84,6 +96,8 @@ __all__ = [
     "TestSettle",
     "TestSlots",
     "TestStates",
+    "TestStrandedHolders",
+    "TestTakenPlaces",
     "TestTransaction",
     "TestWait",
     "clock",

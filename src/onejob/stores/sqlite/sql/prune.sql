@@ -1,14 +1,11 @@
 -- prune: remove what has been kept long enough; memory of a window outlives its job.
 
--- old_jobs: ended jobs of one outcome past their retention, but for those of chains that live or are yet to be read.
-select j.id, j.digest, j.fingerprint, j.blockers
+-- old_chains: the last jobs of chains that ended so, past the retention of that; but not if they are yet to be read.
+select j.id, j.digest, j.fingerprint, j.blockers, j.chain
 from onejob_job j
 where j.state = :state and j.ended is not null and j.ended <= :before
     and not exists (
-        select 1 from onejob_job t
-        where t.chain = coalesce(j.chain, j.id) and t.ended is null and t.chain_index = (
-            select max(l.chain_index) from onejob_job l where l.chain = coalesce(j.chain, j.id)
-        )
+        select 1 from onejob_job t where t.chain = coalesce(j.chain, j.id) and t.chain_index > j.chain_index
     )
     and not exists (
         select 1
@@ -18,6 +15,14 @@ where j.state = :state and j.ended is not null and j.ended <= :before
     )
 order by j.ended
 limit :limit;
+
+-- before_last: the other jobs of chains.
+select j.id, j.digest, j.fingerprint, j.blockers, j.chain from onejob_job j where j.id in carray(:chains)
+union all
+select j.id, j.digest, j.fingerprint, j.blockers, j.chain
+from onejob_job j
+where j.chain in carray(:chains)
+    and exists (select 1 from onejob_job t where t.chain = j.chain and t.chain_index > j.chain_index);
 
 -- keep_memory: the key of a job about to go keeps what later arrivals are compared with.
 update onejob_key set fingerprint = :fingerprint where digest = :digest and holder = :id;

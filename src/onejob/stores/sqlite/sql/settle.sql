@@ -28,7 +28,7 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 on conflict do nothing;
 
 -- found_instead: the job that has the id of a chain's next one already.
-select task, payload from onejob_job where id = :id;
+select task, payload, chain from onejob_job where id = :id;
 
 -- look_at_keys: the keys of jobs that have just ended.
 select digest, holder, follows, completed_until, failed_until from onejob_key where digest in carray(:digests);
