@@ -33,11 +33,17 @@ from onejob.settings import (
 )
 from onejob.store import Amended, Amendment, DeadErrors, JobStore, LaneView, Page
 from onejob.stores import absolute, check_url, open_store, without_password
-from onejob.tasks import AsyncTask, SyncTask, Task, is_redefinition, task_name
+from onejob.tasks import AsyncTask, Sender, SyncTask, Task, is_redefinition, task_name
 
 if TYPE_CHECKING:
     from onejob.client import Client
+    from onejob.core.schedule import CatchUp, Definition
+    from onejob.core.timing import Cron, Every
+    from onejob.intake.handle import Intake
+    from onejob.intake.rows import ArgumentsOf, KeyOf
+    from onejob.intake.sources import Source
     from onejob.queue_handle import QueueHandle
+    from onejob.schedules import Schedules
     from onejob.transactions import AppTransaction
     from onejob.worker import Worker
 
@@ -97,6 +103,8 @@ class App:
         """The hooks registered so far."""
         self._tasks: dict[str, Task[..., Any]] = {}
         self._backoffs: dict[str, Strategy] = {}
+        self._declared: dict[str, Definition] = {}
+        self._intakes: dict[str, Intake] = {}
 
     def __repr__(self) -> str:
         return f"<App on {self.url}, {len(self._tasks)} task{'' if len(self._tasks) == 1 else 's'}>"
@@ -264,8 +272,77 @@ class App:
             absolute(self._url),
             self.client,
             self._clock or milliseconds,
+            self.declared_schedules,
+            self.intakes,
         )
         return Worker(setup, **options)
+
+    def schedule(self, id: str, timing: Cron | Every, job: Call[Any], *, catch_up: CatchUp = "one") -> None:
+        """Declare a schedule: each slot of `timing` becomes a job, once, whichever worker is there.
+
+        `job` is a call made with `task.job(…)`, or with `task.using(…).job(…)`; the task's own `unique=…` does not
+        apply, one given by `using(unique=…)` does. Slots that come while no worker runs become one job when one is
+        back, or none with `catch_up="none"`. A worker puts the schedule into the store when it starts; one that you
+        take out of the code is reported, and stays until it is removed. Everything else is in `app.schedules`.
+        """
+        from onejob.schedules import defined  # late, as most programs have no schedules
+
+        if check_name("Schedule", id) in self._declared:
+            raise InvalidOption(f"Schedule {id!r} is declared twice: give one of them another id.")
+        self._declared[id] = defined(id, timing, job, catch_up)
+
+    @property
+    def declared_schedules(self) -> Mapping[str, Definition]:
+        """The schedules that the code declares, by id."""
+        return MappingProxyType(self._declared)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store: put, list, pause, run and remove them."""
+        from onejob.schedules import Schedules  # as above
+
+        return Schedules(lambda: self.client)
+
+    def intake(
+        self,
+        name: str,
+        source: Source,
+        task: Sender[..., Any],
+        *,
+        arguments: ArgumentsOf | None = None,
+        key: KeyOf | None = None,
+        look_ahead: Seconds = 3600,
+        per_fetch: int = 1000,
+        every: Seconds = 30,
+    ) -> Intake:
+        """Declare that rows of a `Table`, a `Query` or `Rows` become jobs of a task, each row once, when they are due.
+
+        `arguments` makes a row into the task's arguments by name; without it, those are the columns named like its
+        parameters. `key` makes a row into its job's key, else that is `job-{id}-{time}`. Every so many seconds (`every`)
+        each worker of this app takes the rows that are due within `look_ahead` seconds, `per_fetch` at a time.
+        """
+        from onejob.intake.handle import declared  # late, as most programs have no intake
+
+        made = declared(
+            self._intakes.values(),
+            name,
+            source,
+            task,
+            arguments=arguments,
+            key=key,
+            look_ahead=look_ahead,
+            per_fetch=per_fetch,
+            every=every,
+            client=lambda: self.client,
+            url=absolute(self._url),
+        )
+        self._intakes[name] = made
+        return made
+
+    @property
+    def intakes(self) -> Mapping[str, Intake]:
+        """The intakes declared so far, by name."""
+        return MappingProxyType(self._intakes)
 
     def explain(self, subject: str | Receipt[Any]) -> Explanation:
         """Say how a job and its key stand, why it waits, and what a call like it would get now."""

@@ -276,7 +276,7 @@ class Client:
             receipts += [Receipt(a, call, self) for a, call in zip(answers, chunk, strict=True)]
         for receipt in receipts:
             if receipt.former_lane is not None:
-                _log_lane(receipt)
+                log_lane(receipt)
         if logger.isEnabledFor(logging.INFO):
             for receipt in receipts:
                 _log(receipt)
@@ -287,7 +287,7 @@ class Client:
         if logger.isEnabledFor(logging.INFO):
             _log(receipt)
         if answer.former_lane is not None:
-            _log_lane(receipt)
+            log_lane(receipt)
         if answer.outcome is Outcome.REJECTED:
             raise refusal(receipt)
         return receipt
@@ -330,7 +330,8 @@ def _log(receipt: Receipt[Any]) -> None:
     event(logger, logging.INFO, f"job.{receipt.outcome}", text, outcome=str(receipt.outcome), **fields)
 
 
-def _log_lane(receipt: Receipt[Any]) -> None:
+def log_lane(receipt: Receipt[Any]) -> None:
+    """Say that a call has changed the limits of its lane."""
     text = f"{lane_in_words(receipt)}: the newest job of a lane sets its limits (task {receipt.task})"
     fields = {"job": receipt.id, "task": receipt.task, "queue": receipt.queue}
     event(logger, logging.WARNING, "lane.changed", text, lane=receipt.lane, **fields)

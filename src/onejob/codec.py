@@ -102,6 +102,12 @@ class CallCodec:
         self._positional = tuple(
             name for name, p in self._parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD
         )
+        self.by_name: Mapping[str, bool] = {
+            name: p.default is Parameter.empty
+            for name, p in self._parameters.items()
+            if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        }
+        """The parameters that can be given by name, and whether they must be given."""
         self._shape: Shape | None = None
         self._decoder: msgspec.json.Decoder[Any]
         try:

@@ -5,6 +5,7 @@ The worker makes a `CurrentJob` for each start and puts it into the handler's co
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
@@ -17,6 +18,8 @@ import msgspec
 from onejob.core.chain import continuation_id
 from onejob.core.errors import InvalidOption, WrongCall, shown
 from onejob.core.job import ChainId, Claimed, JobId, Lease, NewJob
+from onejob.core.options import decode_options
+from onejob.core.timing import as_datetime
 
 if TYPE_CHECKING:
     from onejob.blockers import Blocker
@@ -208,6 +211,17 @@ class CurrentJob:
     def lane(self) -> str | None:
         """The key of the lane it runs in; None if it has none."""
         return self._claimed.lane
+
+    @cached_property
+    def schedule(self) -> str | None:
+        """The schedule that made it; None for a job of any other kind."""
+        return decode_options(self._claimed.options).schedule
+
+    @cached_property
+    def slot(self) -> dt.datetime | None:
+        """The nominal time, in UTC, that its schedule made it for; None if it was asked for besides."""
+        slot = decode_options(self._claimed.options).slot
+        return None if slot is None else as_datetime(slot)
 
     @property
     def idempotency_key(self) -> str:

@@ -31,6 +31,8 @@ class Facts:
     limits: Mapping[str, QueueLimits] = field(default_factory=dict[str, QueueLimits])
     running: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many jobs of each queue run."""
+    due: Mapping[str, int] = field(default_factory=dict[str, int])
+    """When each schedule that is not paused is due next."""
 
 
 async def diagnose(store: JobStore) -> list[Finding]:
@@ -46,6 +48,7 @@ async def diagnose(store: JobStore) -> list[Finding]:
         old_failed=await store.count(old),
         limits=await store.limits(),
         running={queue: jobs.get(State.RUNNING, 0) for queue, jobs in (await store.counts()).items()},
+        due={schedule.id: schedule.next for schedule in await store.schedules() if not schedule.paused},
     )
     return sorted([*findings, *judged(facts)], key=lambda finding: finding.level is not Level.ERROR)
 
@@ -83,12 +86,37 @@ def judged(facts: Facts) -> Iterator[Finding]:
                 "not been rescued.",
                 "Start a worker of any queue: it rescues them." if not rescuers else "See the workers' logs.",
             )
+    if facts.due:
+        yield from _on_schedules(facts, ticking=rescuers)
     if facts.old_failed >= MANY:
         yield Finding(
             Level.WARNING,
             "failed",
             f"{facts.old_failed} jobs failed more than {span(STALE)} ago and nobody has dealt with them.",
             "Look with onejob jobs state:failed; then onejob retry, delete or prune.",
+        )
+
+
+def _on_schedules(facts: Facts, *, ticking: bool) -> Iterator[Finding]:
+    """Any live worker fires whatever is due."""
+    late = [(facts.now - due, id) for id, due in facts.due.items() if facts.now - due > PATIENCE]
+    what = f"{len(facts.due)} schedule(s) are on record"
+    if late:
+        longest, id = max(late)
+        what = f"{len(late)} schedule(s) are overdue, {id!r} by {span(longest)}"
+    if not ticking:
+        yield Finding(
+            Level.ERROR if late else Level.WARNING,
+            "unticked",
+            f"{what}, and no live worker is there to fire them.",
+            "Start a worker of any queue: onejob worker MODULE:APP",
+        )
+    elif late:
+        yield Finding(
+            Level.ERROR,
+            "late",
+            f"{what}, though workers are alive.",
+            "Look at them with onejob schedules, and into the workers' logs.",
         )
 
 

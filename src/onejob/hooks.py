@@ -225,13 +225,14 @@ def _log(hook: Callable[..., object], error: BaseException) -> None:
     if isinstance(error, TimeoutError):
         what = f"gave no answer for {PATIENCE:g} s"
     else:
-        what = f"raised {_headline(error)} at {place}"
+        what = f"raised {headline(error)} at {place}"
     event(
         logger, logging.ERROR, "hook.failed", f"hook {name} {what}; nothing else is changed by it", hook=name
     )
 
 
-def _headline(error: BaseException) -> str:
+def headline(error: BaseException) -> str:
+    """An error of the user's code on one line."""
     try:
         return f"{type(error).__qualname__}: {str(error)[:500]}"
     except Exception:  # whatever __str__ raises, the line is written

@@ -31,7 +31,7 @@ from onejob.core.options import (
     whole_number,
 )
 from onejob.core.retry import Exponential, Fixed, Retry
-from onejob.keys import KeyRule, check_parameter, key_rule, near
+from onejob.keys import Key, KeyRule, check_parameter, key_rule, near
 from onejob.queues import Queues, checked_dead_letter, refuse_own_grave
 
 if TYPE_CHECKING:
@@ -226,15 +226,28 @@ class Planner(Generic[R]):
             )
         return self.call(args, kwargs, keyed=False)
 
-    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keyed: bool = True) -> Call[R]:
-        """Bind, check and encode one call; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
+    def call(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        keyed: bool = True,
+        under: tuple[Key, Rules] | None = None,
+    ) -> Call[R]:
+        """Bind, check and encode one call; raises `ArgumentsInvalid` or `PayloadTooLarge`.
+
+        `under` is a key and the rules for it, in place of the policy's.
+        """
         if self._unproven is not None:
             self.check_backoff()
         codec = self.codec
         arguments = codec.bind(args, kwargs)
         payload = codec.encode(arguments)
         plan = None
-        if keyed and self.rules is not None and self._keys is not None:
+        if under is not None:
+            (digest, text), rules = under
+            plan = Plan(digest, text, rules, fingerprint(payload))
+        elif keyed and self.rules is not None and self._keys is not None:
             plan = self._plan(self.rules, self._keys, arguments, payload)
         if self._compresses and (packed := compressed(payload)) is not payload:
             if plan is not None:

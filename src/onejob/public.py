@@ -25,6 +25,7 @@ from onejob.core.errors import (
     TransactionTimeout,
     Undecodable,
     UnknownBlocker,
+    UnknownSchedule,
     UnknownTask,
     WrongCall,
 )
@@ -33,12 +34,16 @@ from onejob.core.job import State
 from onejob.core.judge import Outcome
 from onejob.core.lane import Lane, QueueLimits, Rate
 from onejob.core.retry import Exponential, Fixed, Retry
+from onejob.core.timing import Cron, Every
 from onejob.current import CurrentJob, current_job
 from onejob.explain import Explanation
 from onejob.hooks import Ended, Ending
+from onejob.intake.handle import Intake
+from onejob.intake.sources import Query, Rows, Table
 from onejob.plans import Call
 from onejob.queues import Queue
 from onejob.receipt import Receipt
+from onejob.schedules import ScheduleView
 from onejob.settings import Retention
 
 __all__ = [
@@ -47,14 +52,17 @@ __all__ = [
     "ArgumentsInvalid",
     "Blocker",
     "Call",
+    "Cron",
     "CurrentJob",
     "DuplicateJob",
     "Ended",
     "Ending",
+    "Every",
     "Explanation",
     "Exponential",
     "Fail",
     "Fixed",
+    "Intake",
     "InvalidOption",
     "JobFailed",
     "JobFilter",
@@ -66,6 +74,7 @@ __all__ = [
     "Outcome",
     "PayloadMismatch",
     "PayloadTooLarge",
+    "Query",
     "Queue",
     "QueueLimits",
     "Rate",
@@ -74,16 +83,20 @@ __all__ = [
     "ResultTimeout",
     "Retention",
     "Retry",
+    "Rows",
+    "ScheduleView",
     "SchemaMismatch",
     "Snooze",
     "State",
     "StoreBusy",
     "StoreClosed",
     "StoreFull",
+    "Table",
     "TransactionTimeout",
     "Undecodable",
     "Unique",
     "UnknownBlocker",
+    "UnknownSchedule",
     "UnknownTask",
     "Verdict",
     "WrongCall",

@@ -22,8 +22,11 @@ What every implementation promises, and `onejob.testing.conformance` checks:
   that ends without going on; only then are its key forgotten or remembered, and its followers and those who wait
   for it as a blocker let go.
 
-Room kept for what comes (each an addition, none a change): schedules by
-`put_schedules`, `due` and a compare-and-set `fire`. On a cluster, a queue is the unit of placement.
+* **Schedules.** Their records are opaque but for their instants; `core.schedule` says what becomes of one. A store
+  compares and sets: it replaces a record if its revision is still the one that was read. Any number of workers may
+  tick at once, and none leads.
+
+On a cluster, a queue is the unit of placement.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -40,6 +43,9 @@ from onejob.core.job import ChainId, Claimed, Job, JobId, NewJob, State, WorkerI
 from onejob.core.judge import Answer, Holder
 from onejob.core.lane import LanePlan, QueueChange, QueueLimits
 from onejob.core.lifecycle import Settlement
+
+if TYPE_CHECKING:
+    from onejob.core.schedule import Firing, Schedule
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -221,6 +227,20 @@ class Blocker(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class Due(msgspec.Struct, frozen=True):
+    """Schedules whose next slot has come, the most overdue first, and when the next of the others is due."""
+
+    schedules: list[Schedule]
+    next_at: int | None = None
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What became of one firing: whether it won, and what the call for its job was answered."""
+
+    won: bool
+    answer: Answer | None = None
+
+
 class Level(StrEnum):
     """How bad a finding is."""
 
@@ -263,6 +283,11 @@ class Page(msgspec.Struct, frozen=True):
 
 class Store(Protocol):
     """Everything that writes."""
+
+    @property
+    def dialect(self) -> str | None:
+        """The SQL that `Transaction.execute` speaks, as SQLAlchemy names it; None if it speaks none."""
+        ...
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date; raises `SchemaMismatch` if the store is newer than we.
@@ -390,6 +415,30 @@ class Store(Protocol):
         """
         ...
 
+    async def put_schedules(self, schedules: Sequence[Schedule], *, now: int | None = None) -> list[bool]:
+        """Write records, each if the stored one's revision is the one before its own; 1: if there is none.
+
+        `since` must be the same, too: who was removed and put anew meanwhile is another schedule.
+        False: it has been changed, put or removed since it was read. Nothing of that one is written.
+        """
+        ...
+
+    async def drop_schedule(self, id: str) -> bool:
+        """Remove a schedule; its jobs stay as they are. False if there is none."""
+        ...
+
+    async def due(self, limit: int, *, now: int | None = None) -> Due:
+        """Up to `limit` schedules whose next slot has come and that are not paused. Reading fires nothing."""
+        ...
+
+    async def fire(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Spend slots: each if the schedule's revision and `since` are those that were read and it is not paused.
+
+        In the same commit its job is enqueued, as `enqueue` would, and the record becomes `core.schedule.fired`. A
+        job that is kept or rejected spends its slot, too. Who comes second changes nothing.
+        """
+        ...
+
     async def release(self, digest: bytes) -> JobId | None:
         """Make a key vacant; its holder, whose id is returned, lives on without it."""
         ...
@@ -410,7 +459,8 @@ class Store(Protocol):
     async def wait(self, topics: frozenset[str], timeout: float, *, since: int | None = None) -> bool:
         """Sleep until something may have happened on one of these topics; False when the time is up.
 
-        Topics are `work:QUEUE` (something may be claimable) and `done:QUEUE` (a job ended). With `since`, a
+        Topics are `work:QUEUE` (something may be claimable), `done:QUEUE` (a job ended) and `schedules` (one has
+        been put or changed). With `since`, a
         hint that came after that mark counts too. Only a hint: it may come late, twice, or for nothing, and
         nothing depends on it but latency.
         """
@@ -517,6 +567,10 @@ class Inspector(Protocol):
 
     async def ahead(self, id: JobId, limit: int = 1_000) -> int:
         """How many ready jobs of its lane have their turn before a ready job, counted up to `limit`."""
+        ...
+
+    async def schedules(self, ids: Sequence[str] | None = None) -> list[Schedule]:
+        """Schedules on record, by id; with `ids`, those of them that are."""
         ...
 
     async def workers(self) -> list[WorkerView]:

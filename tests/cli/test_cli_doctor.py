@@ -16,7 +16,7 @@ import pytest
 from commands import URL, Cli, Terminal, run
 from shop import Shop
 
-from onejob import App
+from onejob import App, Cron
 from onejob.core.job import WorkerId
 from onejob.diagnosis import MANY, Facts, judged
 from onejob.store import Ask, Beat, Finding, Level, WorkerView
@@ -204,8 +204,15 @@ def facts(
     waiting_since: dict[str, int] | None = None,
     workers: tuple[WorkerView, ...] = (),
     old_failed: int = 0,
+    due: dict[str, int] | None = None,
 ) -> Facts:
-    return Facts(now=1_000_000, waiting_since=waiting_since or {}, workers=workers, old_failed=old_failed)
+    return Facts(
+        now=1_000_000,
+        waiting_since=waiting_since or {},
+        workers=workers,
+        old_failed=old_failed,
+        due=due or {},
+    )
 
 
 def test_what_goes_on_may_be_wrong() -> None:
@@ -221,6 +228,33 @@ def test_what_goes_on_may_be_wrong() -> None:
     assert list(judged(facts(workers=(worker(alive=False, seen=0),)))) == []
     assert only(judged(facts(old_failed=MANY))) == ("warning", "failed")
     assert list(judged(facts(old_failed=MANY - 1))) == []
+
+
+def test_schedules_need_somebody_who_fires_them() -> None:
+    alive, dead = worker(alive=True, seen=999_000), worker(alive=False, seen=0)
+    ahead, late = {"daily": 2_000_000}, {"daily": 2_000_000, "poll": 900_000, "old": 400_000}
+    assert list(judged(facts(due=ahead, workers=(alive,)))) == []
+    assert list(judged(facts(due={"poll": 940_000}, workers=(alive,)))) == [], "it may be a little late"
+    assert only(judged(facts(due=ahead))) == ("warning", "unticked")
+    assert only(judged(facts(due=late, workers=(dead,)))) == ("error", "unticked")
+    assert only(judged(facts(due=late, workers=(alive,)))) == ("error", "late")
+    [found] = judged(facts(due=late))
+    assert (
+        found.what == "2 schedule(s) are overdue, 'old' by 10 min, and no live worker is there to fire them."
+    )
+
+
+def test_schedules_that_nobody_fires(cli: Cli, make_shop: Callable[..., Shop]) -> None:
+    clock = FakeClock(int(time.time() * 1000))
+    shop = make_shop(clock=clock)
+    shop.app.schedules.put("hourly", Cron("0 * * * *"), shop.send.job("u1"))
+    assert names(cli) == ["unticked"]
+    assert cli.at("doctor").code == 0, "it is not overdue yet"
+    asyncio.run(shop.app.store.beat(Beat(WorkerId("w"), 30_000, queues=("mail",))))
+    assert names(cli) == []
+    asyncio.run(shop.app.store.leave(WorkerId("w")))
+    shop.app.schedules.pause("hourly")
+    assert names(cli) == []
 
 
 def test_the_worst_comes_first(cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

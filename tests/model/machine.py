@@ -109,12 +109,13 @@ class StoreBesideModel(RuleBasedStateMachine):
     """Subclasses say how to open the store."""
 
     open_store: Callable[[FakeClock], JobStore]
+    make_pair: type[Pair] = Pair
     durable = False
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.pair = Pair(type(self).open_store, self.loop)
+        self.pair = self.make_pair(type(self).open_store, self.loop)
         self.numbers = 0
 
     @initialize()

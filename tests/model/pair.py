@@ -236,6 +236,10 @@ class Pair:
         self.store = self._open(self.clock)
         self.check()
 
+    def inherit(self, other: Pair) -> None:
+        """Know what another knew that is not in its store: the time, and what was sent and issued."""
+        self.clock.now, self.leases, self.sent = other.clock.now, list(other.leases), list(other.sent)
+
     def close(self) -> None:
         """Let go of all stores."""
         for store in (*self._dropped, self.store):

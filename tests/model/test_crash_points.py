@@ -32,6 +32,7 @@ from onejob.testing.verdicts import Policy
 
 KEY = digest("q", "t", "a")
 Step = Callable[[Pair], Any]
+MakePair = Callable[[str], Pair]
 
 
 def call(number: int, preset: str | None = None, **changes: Any) -> Call:
@@ -186,14 +187,19 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def make_pair(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[str], Pair]]:
+def make_pair(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[MakePair]:
+    yield from pairs(Pair, tmp_path, loop)
+
+
+def pairs(kind: type[Pair], folder: Path, loop: asyncio.AbstractEventLoop) -> Iterator[MakePair]:
+    """What makes pairs whose stores are in folders of that one, until it is closed."""
     made: list[Pair] = []
 
-    def make(folder: str) -> Pair:
+    def make(name: str) -> Pair:
         def opened(clock: FakeClock) -> JobStore:
-            return Watched(str(tmp_path / folder / "jobs.db"), clock=clock)
+            return Watched(str(folder / name / "jobs.db"), clock=clock)
 
-        made.append(Pair(opened, loop))
+        made.append(kind(opened, loop))
         return made[-1]
 
     yield make
@@ -202,14 +208,21 @@ def make_pair(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Calla
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_process_that_dies_leaves_all_or_nothing(
-    name: str, tmp_path: Path, make_pair: Callable[[str], Pair]
-) -> None:
-    prepare, operate = OPERATIONS[name]
+def test_a_process_that_dies_leaves_all_or_nothing(name: str, tmp_path: Path, make_pair: MakePair) -> None:
+    die_anywhere(*OPERATIONS[name], tmp_path, make_pair)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_statement_that_fails_leaves_nothing_and_can_be_repeated(name: str, make_pair: MakePair) -> None:
+    fail_anywhere(*OPERATIONS[name], make_pair)
+
+
+def die_anywhere(prepare: list[Step], operate: Step, tmp_path: Path, make_pair: MakePair) -> None:
+    """Open what is on disk before each statement of an operation, and after the last."""
     pair = make_pair("origin")
     for step in prepare:
         step(pair)
-    before, now = deepcopy(pair.model), pair.clock.now
+    before = deepcopy(pair.model)
     statements: list[str] = []
 
     def take_image(statement: str) -> None:
@@ -224,7 +237,7 @@ def test_a_process_that_dies_leaves_all_or_nothing(
     done: list[bool] = []
     for number in range(len(statements) + 1):
         image = make_pair(f"image{number}")
-        image.clock.now, image.leases, image.sent = now, list(pair.leases), list(pair.sent)
+        image.inherit(pair)
         done.append(shows_it_done(image, before, after))
         operate(image)
         image.drain()
@@ -232,11 +245,8 @@ def test_a_process_that_dies_leaves_all_or_nothing(
     assert (done[0], done[-1]) == (False, True)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_statement_that_fails_leaves_nothing_and_can_be_repeated(
-    name: str, make_pair: Callable[[str], Pair]
-) -> None:
-    prepare, operate = OPERATIONS[name]
+def fail_anywhere(prepare: list[Step], operate: Step, make_pair: MakePair) -> None:
+    """Let each statement of an operation fail in turn."""
     pair = make_pair("origin")
     for step in prepare:
         step(pair)

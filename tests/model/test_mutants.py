@@ -11,10 +11,12 @@ from typing import Any
 import chain_mutants
 import lane_mutants
 import pytest
+import schedule_mutants
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from machine import StoreBesideModel
 from mutants import JUDGEMENTS, STORES, ErringStore, Switch
+from schedule_machine import SchedulesBesideModel
 
 from onejob.core.errors import OnejobError
 from onejob.store import JobStore
@@ -72,6 +74,13 @@ CHAINS = [
     conformance.TestDeletingBlockers,
     conformance.TestFailedBlockers,
 ]
+SCHEDULES = [
+    conformance.TestPutSchedules,
+    conformance.TestDue,
+    conformance.TestFire,
+    conformance.TestFireAgainstChanges,
+    conformance.TestSlotsAndPolicies,
+]
 
 
 def conforms(opened: Open, suites: list[type]) -> bool:
@@ -117,11 +126,13 @@ def run_one(opened: Open, test: Callable[..., Any], case: dict[str, Any]) -> Non
     asyncio.run(run())
 
 
-def agrees_with_the_model(opened: Open, examples: int = 400) -> bool:
+def agrees_with_the_model(
+    opened: Open, examples: int = 400, machine: type[StoreBesideModel] = StoreBesideModel
+) -> bool:
     """Run the machine until it fails; a store that finds its own rows amiss has been caught, too."""
-    machine = type("Hunt", (StoreBesideModel,), {"open_store": staticmethod(opened)})
+    hunt = type("Hunt", (machine,), {"open_store": staticmethod(opened)})
     try:
-        run_state_machine_as_test(machine, settings=settings(HUNT, max_examples=examples))
+        run_state_machine_as_test(hunt, settings=settings(HUNT, max_examples=examples))
     except (AssertionError, OnejobError):
         return False
     return True
@@ -132,7 +143,7 @@ def open_right(clock: FakeClock) -> JobStore:
 
 
 def test_the_right_store_conforms() -> None:
-    assert conforms(open_right, [*HEART, *TRAFFIC, *CHAINS])
+    assert conforms(open_right, [*HEART, *TRAFFIC, *CHAINS, *SCHEDULES])
 
 
 def opens(erring: type[ErringStore]) -> Open:
@@ -175,6 +186,36 @@ def test_a_store_that_errs_with_chains_is_caught(erring: type[ErringStore]) -> N
 def test_chains_that_err_are_caught(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     switch(monkeypatch)
     assert not conforms(open_right, CHAINS) or not agrees_with_the_model(open_right)
+
+
+def keeps_to_its_times(opened: Open, examples: int = 400) -> bool:
+    return agrees_with_the_model(opened, examples, SchedulesBesideModel)
+
+
+@pytest.mark.parametrize("erring", schedule_mutants.STORES, ids=lambda erring: erring.__name__)
+def test_a_store_that_errs_with_schedules_is_caught(erring: type[ErringStore]) -> None:
+    assert not conforms(opens(erring), SCHEDULES) or not keeps_to_its_times(opens(erring))
+
+
+@pytest.mark.parametrize("switch", schedule_mutants.SWITCHES, ids=lambda switch: switch.__name__)
+def test_schedules_that_err_are_caught(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch(monkeypatch)
+    assert not conforms(open_right, SCHEDULES) or not keeps_to_its_times(open_right)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("erring", schedule_mutants.STORES, ids=lambda erring: erring.__name__)
+def test_the_state_machine_alone_catches_a_store_that_errs_with_schedules(erring: type[ErringStore]) -> None:
+    assert not keeps_to_its_times(opens(erring), LONG)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("switch", schedule_mutants.SWITCHES, ids=lambda switch: switch.__name__)
+def test_the_state_machine_alone_catches_schedules_that_err(
+    switch: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch(monkeypatch)
+    assert not keeps_to_its_times(open_right, LONG)
 
 
 @pytest.mark.torture

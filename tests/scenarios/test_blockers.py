@@ -248,7 +248,7 @@ async def test_an_unknown_blocker_is_refused_and_harms_no_neighbour(app: App) ->
         ({"blockers": [NOWHERE, 7]}, "blockers=… must be receipts or ids of jobs, but one is 7."),
         (
             {"blockers": map(str, range(MAX_BLOCKERS + 1))},
-            "blockers=… may be at most 100,000, not 100,001: let some",
+            "blockers=… may be at most 10,000, not 10,001: let some",
         ),
         (
             {"on_blocker_failure": "go"},

@@ -14,6 +14,7 @@ from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy  # noqa: F401 - a package cannot be imported while `sys.modules` is another dict
 
 import onejob
 from onejob import App, Queue
@@ -62,7 +63,19 @@ async def test_what_a_page_shows_compiles(page: Path) -> None:
 
 # Not `workers.md`, because a task of process=True must stand in a module; `testing.md` is run by pytest, below.
 @pytest.mark.parametrize(
-    "name", ["chains", "cli", "dead-letters", "hooks", "lanes", "payloads", "revocation", "uniqueness"]
+    "name",
+    [
+        "chains",
+        "cli",
+        "dead-letters",
+        "hooks",
+        "intake",
+        "lanes",
+        "payloads",
+        "revocation",
+        "schedules",
+        "uniqueness",
+    ],
 )
 def test_what_a_guide_shows_runs(name: str, folder: Path) -> None:
     page = ROOT / f"docs/guides/{name}.md"

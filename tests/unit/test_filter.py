@@ -11,13 +11,14 @@ from onejob.core.job import ENDED, LIVE, QUEUED, State
 
 
 def test_every_term_has_its_field() -> None:
-    text = "state:failed,revoked task:sync queue:mail key:task/7 id:0198ab error:timeout args.user_id:7 older:1h newer:2d ended:10m"
+    text = "state:failed,revoked task:sync queue:mail key:task/7 id:0198ab schedule:daily error:timeout args.user_id:7 older:1h newer:2d ended:10m"
     assert parse(text) == JobFilter(
         states=frozenset({State.FAILED, State.REVOKED}),
         tasks=frozenset({"sync", "*.sync"}),
         queues=frozenset({"mail"}),
         keys=frozenset({"task/7"}),
         ids=frozenset({"0198ab"}),
+        schedules=frozenset({"daily"}),
         errors=frozenset({"timeout"}),
         args=(ArgumentIs("user_id", frozenset({"7"})),),
         older=3_600_000,
@@ -54,7 +55,7 @@ def test_groups_of_states_have_names(word: str, states: frozenset[State]) -> Non
         ("stat:failed", r"knows no 'stat': did you mean 'state'\?"),
         (
             "colour:red",
-            "there are state, queue, origin, task, key, lane, chain, id, error, older, newer, ended, args.NAME",
+            "there are state, queue, origin, task, key, lane, chain, id, schedule, error, older, newer, ended, args.NAME",
         ),
         ("state:faild", r"no state 'faild': did you mean 'failed'\?"),
         ("failed", "'failed' has no name; write name:value"),

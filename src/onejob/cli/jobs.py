@@ -43,8 +43,8 @@ def jobs(
     """List the jobs that a filter matches, newest first.
 
     FILTER is made of terms that must all match: state:failed,revoked task:sync queue:mail origin:mail key:user/7
-    lane:user:42 chain:0198ab id:0198ab error:timeout args.user_id:7 older:1h newer:10m ended:2d. Commas separate
-    alternatives; quotes hold a value with spaces together. Without a filter, all jobs.
+    lane:user:42 chain:0198ab id:0198ab schedule:daily error:timeout args.user_id:7 older:1h newer:10m ended:2d.
+    Commas separate alternatives; quotes hold a value with spaces together. Without a filter, all jobs.
     """
     wanted = parse(" ".join(terms))
 

@@ -26,13 +26,22 @@ _STYLES: Final = {
     "warning": "yellow",
     "paused": "yellow",
 }
-_ELASTIC: Final = {"error": 16, "key": 12, "lane": 12, "limits": 6, "task": 24}
+_ELASTIC: Final = {
+    "error": 16,
+    "key": 12,
+    "lane": 12,
+    "limits": 6,
+    "task": 24,
+    "timing": 12,
+    "runs": 12,
+    "note": 12,
+}
 """Columns that may be cut, and how much of them must be seen."""
 LEAST: Final = 6
 """How much of them is seen where even that is too much, because what is left of the others must stay whole."""
 _DISPENSABLE: Final = (
     "try", "on retry", "differing", "concurrency", "host", "pid", "from", "first", "attempt", "original",
-    "ended", "queue", "last", "buried", "taken", "age", "seen", "waited", "rate", "chain", "lane", "key",
+    "ended", "fired", "declared", "queue", "last job", "last", "runs", "buried", "taken", "age", "seen", "waited", "rate", "chain", "lane", "key",
     "revoked", "completed", "longest wait",
 )  # fmt: skip
 """Columns that go where there is little room, the least missed first; a table's first column stays."""

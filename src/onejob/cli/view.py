@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -33,13 +33,19 @@ def moment(milliseconds: int | None, now: int) -> str:
     """A point in time for people: when, and how far from now."""
     if milliseconds is None:
         return ""
+    return f"{instant(milliseconds)} ({distance(milliseconds, now)})"
+
+
+def distance(milliseconds: int, now: int) -> str:
+    """How far from now a point in time is."""
     away = now - milliseconds
-    return f"{instant(milliseconds)} ({f'{span(away)} ago' if away >= 0 else f'in {span(away)}'})"
+    return f"{span(away)} ago" if away >= 0 else f"in {span(away)}"
 
 
 def job_data(job: Job) -> dict[str, Any]:
     """A job with everything that is known of it, as plain data."""
-    calls = calls_in(job.payload)
+    calls, options = calls_in(job.payload), value_in(job.options)
+    made_by: dict[str, Any] = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
     return {
         "id": job.id,
         "task": job.task,
@@ -68,9 +74,11 @@ def job_data(job: Job) -> dict[str, Any]:
         "chain": job.chain,
         "chain_index": job.chain_index,
         "blockers": job.blockers,
+        "schedule": made_by.get("schedule"),
+        "slot": instant(made_by.get("slot")),
         "origin": job.origin,
         "origin_queue": job.origin_queue,
-        "options": value_in(job.options),
+        "options": options,
         "progress": value_in(job.progress),
         "result": value_in(job.result),
         "error": job.error,

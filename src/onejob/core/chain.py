@@ -12,7 +12,7 @@ from onejob.core.job import ChainId, JobId
 T = TypeVar("T")
 OnBlockerFailure: TypeAlias = Literal["fail", "run"]
 
-MAX_BLOCKERS = 100_000
+MAX_BLOCKERS = 10_000
 LONGEST_REASON = 200
 """How much of a blocker's own error is told: where one waits for another, reasons nest."""
 

@@ -24,6 +24,7 @@ __all__ = [
     "TransactionTimeout",
     "Undecodable",
     "UnknownBlocker",
+    "UnknownSchedule",
     "UnknownTask",
     "WrongCall",
     "shown",
@@ -133,6 +134,10 @@ class ResultGone(OnejobError):
 
 class ResultTimeout(OnejobError, TimeoutError):
     """The job did not end within the time given; it goes on."""
+
+
+class UnknownSchedule(OnejobError, LookupError):
+    """There is no schedule of that id."""
 
 
 class Snooze(Exception):

@@ -70,6 +70,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of chains, which are those of their first jobs, or their beginnings as below."""
     ids: frozenset[str] | None = None
     """Ids or their beginnings, six characters at least."""
+    schedules: frozenset[str] | None = None
+    """Ids of the schedules that made them, `*` as above."""
     errors: frozenset[str] | None = None
     """Parts of an error's text, whatever their case (A to Z)."""
     args: tuple[ArgumentIs, ...] = ()
@@ -81,7 +83,12 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Ended at least so many milliseconds ago."""
 
     def __post_init__(self) -> None:
-        for kind, names in (("Queue", self.queues), ("Queue", self.origins), ("Task", self.tasks)):
+        for kind, names in (
+            ("Queue", self.queues),
+            ("Queue", self.origins),
+            ("Task", self.tasks),
+            ("Schedule", self.schedules),
+        ):
             for name in names or ():
                 if not re.fullmatch(_PATTERN, name):
                     raise InvalidOption(
@@ -249,6 +256,7 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], Any]]]] = {
     "lane": ("lanes", _words),
     "chain": ("chains", _words),
     "id": ("ids", _words),
+    "schedule": ("schedules", _words),
     "error": ("errors", _words),
     "older": ("older", _one_span),
     "newer": ("newer", _one_span),

@@ -71,6 +71,9 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The list parameter that collected calls are appended to."""
     dead_letter: str | None = None
     """The queue in which a copy waits if the job fails."""
+    schedule: str | None = None
+    """The schedule that made it, and the slot that it is for; no slot if it was asked for besides."""
+    slot: int | None = None
 
 
 _encoder = msgspec.json.Encoder()

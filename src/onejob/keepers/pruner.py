@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from onejob.keepers.rounds import Rhythm
 from onejob.store import Pruned, Retention, Store
 
 BATCH = 500
@@ -16,7 +17,7 @@ class Pruner:
 
     def __init__(self, store: Store, retention: Retention, every: float = 60.0) -> None:
         self.name: Final = "pruner"
-        self.every: Final = every
+        self.rest: Final = Rhythm(every).rest
         self._store = store
         self._retention = retention
 

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from onejob.core.job import Claimed
 from onejob.core.lifecycle import Lost, Move, Settlement, after_attempt
+from onejob.keepers.rounds import Rhythm
 from onejob.logs import event
 from onejob.store import Expired, Settled, Store
 
@@ -24,7 +25,7 @@ class Rescuer:
 
     def __init__(self, store: Store, every: float, tell: Tell | None = None) -> None:
         self.name: Final = "rescuer"
-        self.every: Final = every
+        self.rest: Final = Rhythm(every).rest
         self._store = store
         self._tell = tell
 

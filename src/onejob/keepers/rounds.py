@@ -21,14 +21,27 @@ class Keeper(Protocol):
         """What it is called in the log."""
         ...
 
-    @property
-    def every(self) -> float:
-        """Seconds between ticks, on average."""
-        ...
-
     async def tick(self) -> object:
         """Do what there is to do now."""
         ...
+
+    async def rest(self) -> None:
+        """Sleep until the next tick is worth it; before the first one, too."""
+        ...
+
+
+class Rhythm:
+    """Rests of `every` seconds on average."""
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+        self._begun = False
+
+    async def rest(self) -> None:
+        """Sleep for about as long as ever; the first time for any part of it, so that workers get out of step."""
+        share = random.uniform(0.75, 1.25) if self._begun else random.random()
+        self._begun = True
+        await asyncio.sleep(self.every * share)
 
 
 async def make_rounds(keepers: Sequence[Keeper]) -> None:
@@ -39,11 +52,10 @@ async def make_rounds(keepers: Sequence[Keeper]) -> None:
 
 
 async def _keep(keeper: Keeper) -> None:
-    await asyncio.sleep(keeper.every * random.random())
     while True:
+        await keeper.rest()
         try:
             await keeper.tick()
         except Exception as error:
             text = f"{keeper.name} failed, and will try again: {type(error).__name__}: {error}"
             event(log, logging.WARNING, "keeper.failed", text, keeper=keeper.name)
-        await asyncio.sleep(keeper.every * random.uniform(0.75, 1.25))

@@ -1,6 +1,6 @@
 """For tests of programs that use onejob, and of stores that implement its contract.
 
-`FakeClock` makes time a matter of arithmetic, `drain` runs what is due, the assertions look at what was
+`FakeClock` makes time a matter of arithmetic, `tick` fires schedules, `drain` runs what is due, the assertions look at what was
 enqueued and absorbed, and `onejob.testing.conformance` holds a store to every promise of the contract.
 """
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from onejob.testing.clock import FakeClock
     from onejob.testing.draining import Drained, Ran, adrain, drain
+    from onejob.testing.ticking import atick, tick
 
 __all__ = [
     "Drained",
@@ -32,10 +33,16 @@ __all__ = [
     "assert_absorbed",
     "assert_enqueued",
     "assert_not_enqueued",
+    "atick",
     "drain",
+    "tick",
 ]
 
-_PLACES = {"FakeClock": "clock", **dict.fromkeys(["Drained", "Ran", "adrain", "drain"], "draining")}
+_PLACES = {
+    "FakeClock": "clock",
+    **dict.fromkeys(["Drained", "Ran", "adrain", "drain"], "draining"),
+    **dict.fromkeys(["atick", "tick"], "ticking"),
+}
 
 
 def __getattr__(name: str) -> object:

@@ -98,8 +98,8 @@ async def adrain(
     ran = Drained()
     try:
         async with lived(app.hooks):
+            served = await _served(app) if queues is None else tuple(queues)
             while True:
-                served = await _served(app) if queues is None else tuple(queues)
                 await store.beat(Beat(worker, LEASE, queues=served, concurrency=1))
                 claims = await store.claim(Ask(worker, served, 1))
                 if claims.jobs:
@@ -108,6 +108,8 @@ async def adrain(
                     ran.append(
                         await asyncio.create_task(_run(app, runner, observer, Attempt(claims.jobs[0])))
                     )
+                elif queues is None and served != (found := await _served(app)):
+                    served = found
                 elif clock is not None and claims.next_due is not None and await _somebody_waits(app, served):
                     clock.tick(max(claims.next_due, 1))
                 else:
@@ -132,7 +134,7 @@ async def _served(app: App) -> tuple[str, ...]:
     """Every queue that holds jobs, but for those of dead letters that no task names: no worker serves them."""
     named = {task.queue for task in app.tasks.values()}
     graves = {letter.queue for letter in await app.store.dead(None, 0, MOST_DEAD)}
-    return tuple(sorted((await app.store.counts()).keys() - (graves - named)))
+    return tuple(sorted(named | (await app.store.counts()).keys() - graves))
 
 
 async def _somebody_waits(app: App, queues: tuple[str, ...]) -> bool:

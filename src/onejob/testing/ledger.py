@@ -160,6 +160,8 @@ class Ledger(Lineage):
             payload=job.payload,
             priority=job.call.priority,
             max_crashes=job.call.max_crashes,
+            schedule=job.call.schedule,
+            slot=job.call.slot,
         )
         copy = self._enter(call, now, due=now, since=now)
         copy.items, copy.origin, copy.origin_queue = job.items, job.call.id, job.call.queue

@@ -70,6 +70,9 @@ class Call:
     """Jobs whose chains must have ended before it may start."""
     runs_anyway: bool = False
     """It runs even if one of them did not complete."""
+    schedule: str | None = None
+    """The schedule that it comes from, and the slot that it is for."""
+    slot: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,8 @@ from onejob.plans import milliseconds
 from onejob.store import Ask, Beat, JobStore, Retention
 
 if TYPE_CHECKING:
+    from onejob.core.schedule import Definition
+    from onejob.intake.handle import Intake
     from onejob.tasks import Task
     from onejob.transactions import Owner
 
@@ -50,6 +52,10 @@ class WorkerSetup:
     client: Owner | None = None
     """By whom handlers open transactions."""
     clock: Callable[[], int] = milliseconds
+    schedules: Mapping[str, Definition] = field(default_factory=dict[str, "Definition"])
+    """The schedules that the app's code declares, by id."""
+    intakes: Mapping[str, Intake] = field(default_factory=dict[str, "Intake"])
+    """The intakes that it declares, by name."""
 
 
 @dataclass(frozen=True, slots=True)

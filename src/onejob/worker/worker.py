@@ -18,7 +18,7 @@ from onejob.core.lane import Rate
 from onejob.core.lifecycle import Move
 from onejob.core.options import Seconds
 from onejob.hooks import PATIENCE, lived
-from onejob.keepers import Pruner, Rescuer, make_rounds
+from onejob.keepers import IntakeKeeper, Pruner, Rescuer, Scheduler, make_rounds
 from onejob.references import loading
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
@@ -253,6 +253,8 @@ class Worker:
                 self._setup.store, self.settings.lease / 2, None if observer is None else observer.rescued
             ),
             Pruner(self._setup.store, self._setup.retention),
+            Scheduler(self._setup.store, self._setup.schedules, self._setup.tasks),
+            *(IntakeKeeper(intake) for intake in self._setup.intakes.values()),
         )
         rounds = self._loop.create_task(make_rounds(keepers))
         pumping = self._loop.create_task(self._pump.run())

@@ -39,6 +39,7 @@ def parameters(session: Session, filter: JobFilter, cursor: str | None) -> dict[
         "lanes": _listed(filter.lanes),
         "chains": _ranges(filter.chains),
         "ids": ids,
+        "schedules": _listed(filter.schedules),
         "errors": None if filter.errors is None else _listed(_lower(part) for part in filter.errors),
         "args": _json(filter.args) if filter.args else None,
         "accepted_by": None if filter.older is None else now - filter.older,

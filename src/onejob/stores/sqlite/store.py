@@ -14,6 +14,7 @@ from onejob.core.judge import Answer
 from onejob.core.lane import QueueChange, QueueLimits
 from onejob.core.lifecycle import Settlement
 from onejob.core.options import MAX_BULK
+from onejob.core.schedule import Firing, Schedule
 from onejob.store import (
     Amended,
     Amendment,
@@ -22,8 +23,10 @@ from onejob.store import (
     Blocker,
     Claims,
     DeadErrors,
+    Due,
     Expired,
     Finding,
+    Fired,
     JobFilter,
     Key,
     LaneView,
@@ -34,7 +37,7 @@ from onejob.store import (
     SettleReply,
     WorkerView,
 )
-from onejob.stores.sqlite import amend, checkup, claim, enqueue, inspect, limits, settle
+from onejob.stores.sqlite import amend, checkup, claim, enqueue, inspect, limits, scheduling, settle
 from onejob.stores.sqlite.connect import (
     Connection,
     connect,
@@ -58,6 +61,8 @@ class SqliteStore:
 
     Writes go through one thread that commits whatever has gathered; reads have a thread of their own.
     """
+
+    dialect = "sqlite"
 
     def __init__(
         self, path: str | None, *, clock: Callable[[], int] | None = None, patience: float = PATIENCE
@@ -128,6 +133,22 @@ class SqliteStore:
     ) -> list[Amended]:
         """Revoke, retry or delete jobs."""
         return await self._writer.run(lambda session: amend.amend(session, ids, amendment, states, now))
+
+    async def put_schedules(self, schedules: Sequence[Schedule], *, now: int | None = None) -> list[bool]:
+        """Write records that are as they were read."""
+        return await self._writer.run(lambda session: scheduling.put(session, schedules))
+
+    async def drop_schedule(self, id: str) -> bool:
+        """Remove a schedule."""
+        return await self._writer.run(lambda session: scheduling.drop(session, id))
+
+    async def due(self, limit: int, *, now: int | None = None) -> Due:
+        """Schedules whose next slot has come."""
+        return await self._reader.run(lambda session: scheduling.due(session, limit, now))
+
+    async def fire(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Spend slots."""
+        return await self._writer.run(lambda session: scheduling.fire(session, firings, now))
 
     async def release(self, digest: bytes) -> JobId | None:
         """Make a key vacant."""
@@ -214,6 +235,10 @@ class SqliteStore:
     async def ahead(self, id: JobId, limit: int = 1_000) -> int:
         """How many have their turn before a job."""
         return await self._reader.run(lambda session: limits.ahead(session, id, limit))
+
+    async def schedules(self, ids: Sequence[str] | None = None) -> list[Schedule]:
+        """Schedules on record."""
+        return await self._reader.run(lambda session: scheduling.schedules(session, ids))
 
     async def workers(self) -> list[WorkerView]:
         """Workers on record."""

@@ -38,6 +38,7 @@ from onejob.testing.conformance.dead import (
 from onejob.testing.conformance.enqueue import TestEnqueue
 from onejob.testing.conformance.expired import TestExpired
 from onejob.testing.conformance.filter import TestFilter
+from onejob.testing.conformance.fire import TestFire, TestFireAgainstChanges, TestSlotsAndPolicies
 from onejob.testing.conformance.fixtures import clock
 from onejob.testing.conformance.inspect import TestInspect
 from onejob.testing.conformance.lane_limits import TestDuplicatesInLanes, TestLaneLimits
@@ -49,6 +50,7 @@ from onejob.testing.conformance.prune import TestPrune
 from onejob.testing.conformance.rates import TestGates, TestRates
 from onejob.testing.conformance.release import TestRelease
 from onejob.testing.conformance.revoke import TestRevocation
+from onejob.testing.conformance.schedules import TestDue, TestPutSchedules
 from onejob.testing.conformance.settle import TestSettle
 from onejob.testing.conformance.transaction import TestTransaction
 from onejob.testing.conformance.wait import TestWait
@@ -68,11 +70,14 @@ __all__ = [
     "TestDelete",
     "TestDeleteOfTheDead",
     "TestDeletingBlockers",
+    "TestDue",
     "TestDuplicatesInLanes",
     "TestEnqueue",
     "TestExpired",
     "TestFailedBlockers",
     "TestFilter",
+    "TestFire",
+    "TestFireAgainstChanges",
     "TestGates",
     "TestInspect",
     "TestKeysOfChains",
@@ -84,6 +89,7 @@ __all__ = [
     "TestPause",
     "TestPrune",
     "TestPruneOfChains",
+    "TestPutSchedules",
     "TestQueueLimits",
     "TestRates",
     "TestRelease",
@@ -95,6 +101,7 @@ __all__ = [
     "TestRevoke",
     "TestSettle",
     "TestSlots",
+    "TestSlotsAndPolicies",
     "TestStates",
     "TestStrandedHolders",
     "TestTakenPlaces",

@@ -9,6 +9,7 @@ from onejob.core.dedup import Unique
 from onejob.core.filter import JobFilter, parse
 from onejob.core.job import Claimed, JobId, NewJob
 from onejob.core.lifecycle import Move
+from onejob.core.options import JobOptions, encode_options
 from onejob.store import JobStore
 from onejob.testing.clock import FakeClock
 from onejob.testing.conformance.chains import chain_of_two
@@ -28,6 +29,7 @@ class TestFilter:
             JobFilter(keys=frozenset()),
             JobFilter(chains=frozenset()),
             JobFilter(ids=frozenset()),
+            JobFilter(schedules=frozenset()),
             JobFilter(errors=frozenset()),
         ):
             assert await _found(store, nothing) == []
@@ -76,6 +78,17 @@ class TestFilter:
         assert await _found(store, f"chain:{chain[:30]} state:running") == [second.id]
         assert await _found(store, f"chain:{lone.id},{chain}") == [lone.id, second.id, chain]
         assert await _found(store, f"chain:{second.id}") == [], "a continuation is not a chain"
+
+    async def test_a_schedules_jobs_are_found_by_its_id(self, store: JobStore) -> None:
+        daily, daily_besides = _scheduled("daily", 7), _scheduled("daily", None)
+        weekly, near = _scheduled("weekly", 7), _scheduled("daily-2", 7)
+        unreadable = job(options=b'{"schedule":"daily"')
+        await store.enqueue([daily, daily_besides, weekly, near, job(), unreadable])
+        assert await _found(store, "schedule:daily") == [daily_besides.id, daily.id]
+        assert await _found(store, "schedule:daily*") == [near.id, daily_besides.id, daily.id]
+        assert await _found(store, "schedule:weekly,daily-2 state:waiting") == [near.id, weekly.id]
+        assert await _found(store, "schedule:*") == _newest_first([daily, daily_besides, weekly, near])
+        assert await _found(store, "schedule:Daily") == []
 
     async def test_errors_match_by_a_part_in_any_case(self, store: JobStore) -> None:
         await store.enqueue([job(), job()])
@@ -148,6 +161,10 @@ async def _found(store: JobStore, wanted: str | JobFilter) -> list[JobId]:
 
 async def _put(store: JobStore, payload: bytes) -> JobId:
     return (await put(store, job(payload=payload))).id
+
+
+def _scheduled(schedule: str, slot: int | None) -> NewJob:
+    return job(options=encode_options(JobOptions(schedule=schedule, slot=slot)))
 
 
 def _job(beginning: str) -> NewJob:

@@ -21,6 +21,9 @@ class Boom(Exception):
 
 
 class TestTransaction:
+    async def test_a_store_with_transactions_says_which_sql_it_speaks(self, store: JobStore) -> None:
+        assert store.dialect in ("sqlite", "postgresql")
+
     async def test_rows_and_jobs_commit_together(self, store: JobStore) -> None:
         made = job(unique=Unique.once())
         async with store.transaction(5) as tx:

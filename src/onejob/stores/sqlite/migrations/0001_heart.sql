@@ -133,6 +133,23 @@ create table onejob_queue (
     paused integer not null
 ) strict, without rowid;
 
+create table onejob_schedule (
+    id text primary key,
+    definition blob not null,
+    declared integer not null,
+    paused integer not null,
+    since integer not null,
+    next integer not null,             -- the slot that is due next
+    last integer,                      -- the last slot that became a job, and what that was
+    job blob,
+    outcome text,
+    fired integer not null,
+    updated integer not null,
+    revision integer not null
+) strict, without rowid;
+
+create index onejob_schedule_next on onejob_schedule (next) where paused = 0;
+
 -- Starts that a rate still counts; those of a queue's own rate have the lane ''.
 create table onejob_start (
     queue text not null,

@@ -28,6 +28,13 @@ and (
         where coalesce(j.chain, j.id) between unhex(value ->> 0) and unhex(value ->> 1)
     )
 )
+and (
+    :schedules is null
+    or exists (
+        select 1 from json_each(:schedules)
+        where case when json_valid(cast(j.options as text)) then cast(j.options as text) ->> '$.schedule' end glob value
+    )
+)
 and (:errors is null or exists (select 1 from json_each(:errors) where instr(lower(j.error), value)))
 and (:args is null or onejob_holds(j.payload, :args))
 

@@ -1,0 +1,63 @@
+"""A process that takes rows in, and dies where it is told to. Run by test_intake_killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+import sqlalchemy
+
+from onejob import App, Table
+from onejob.stores.sqlite.transaction import SqliteTransaction
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_store(when: str) -> None:
+    """Die in the transaction that sets the flags: before it does, or after."""
+    execute = SqliteTransaction.execute
+
+    async def deadly(self: SqliteTransaction, statement: str, parameters: Any = ()) -> Any:
+        setting = statement.startswith("UPDATE")
+        if setting and when == "before":
+            die()
+        result = await execute(self, statement, parameters)
+        if setting:
+            die()
+        return result
+
+    SqliteTransaction.execute = deadly  # type: ignore[method-assign]
+
+
+def die_in_engine(engine: sqlalchemy.Engine, when: str) -> None:
+    def deadly(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE"):
+            die()
+
+    name = "before_cursor_execute" if when == "before" else "after_cursor_execute"
+    sqlalchemy.event.listen(engine, name, deadly)
+
+
+async def main(database: str, when: str) -> None:
+    async with App() as app:
+
+        @app.task(name="call")
+        async def call(phone: str) -> None: ...
+
+        engine = None if database == "own" else sqlalchemy.create_engine(database)
+        if when in ("before", "after"):
+            die_in_store(when) if engine is None else die_in_engine(engine, when)
+        calls = app.intake("calls", Table("calls", due="due", database=engine), call, per_fetch=20)
+        report = await calls.arun()
+        print(report.taken, report.kept)  # noqa: T201 - what the test reads
+        if engine is not None:
+            engine.dispose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

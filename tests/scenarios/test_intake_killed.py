@@ -1,0 +1,95 @@
+"""Processes that take the same rows at once, and one that is killed between handing over and flagging: each row
+becomes one job, and nothing is forgotten by a restart.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from onejob import App
+
+HERE = Path(__file__).parent
+ROWS = 100
+CREATE = "create table calls (id integer primary key, phone text, due text, scheduled boolean)"
+FILL = f"""
+with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {ROWS})
+insert into calls select n, '+' || n, '2026-01-01T00:00:00', 0 from numbers
+"""
+
+
+class Ground:
+    """A store in a file, and a table in the same file or in another."""
+
+    def __init__(self, place: str, folder: Path) -> None:
+        self.app = App(f"sqlite:///{folder / 'jobs.db'}")
+        self.engine = None if place == "own" else sa.create_engine(f"sqlite:///{folder / 'rows.db'}")
+        self.env = {**os.environ, "ONEJOB_URL": self.app.url}
+        self.sql(CREATE)
+        self.sql(FILL)
+
+    def sql(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        if self.engine is None:
+            with self.app.transaction() as tx:
+                return tx.execute(statement, parameters)
+        with self.engine.begin() as connection:
+            result = connection.exec_driver_sql(statement, tuple(parameters))
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    def start(self, when: str) -> subprocess.Popen[str]:
+        database = "own" if self.engine is None else str(self.engine.url)
+        command = [sys.executable, str(HERE / "intake_crash_app.py"), database, when]
+        return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
+
+    def flagged(self) -> int:
+        return self.sql("select count(*) from calls where scheduled = 1")[0][0]
+
+    def keys(self) -> Counter[str]:
+        return Counter(str(job.key) for job in self.app.jobs(limit=1_000).jobs)
+
+    def close(self) -> None:
+        self.app.close()
+        if self.engine is not None:
+            self.engine.dispose()
+
+
+@pytest.fixture(params=["own", "other"])
+def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
+    made = Ground(request.param, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.accepts("I10")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_dies_around_the_flag_loses_and_doubles_nothing(ground: Ground, when: str) -> None:
+    dying = ground.start(when)
+    dying.communicate(timeout=60)
+    assert dying.returncode == -signal.SIGKILL
+    assert ground.flagged() == 0, "what was not committed is not there"
+    assert len(ground.keys()) == (0 if ground.engine is None else 20)
+    next_one = ground.start("never")
+    told, _ = next_one.communicate(timeout=60)
+    assert told.split() == (["100", "0"] if ground.engine is None else ["80", "20"])
+    assert ground.flagged() == ROWS
+    assert ground.keys() == Counter({f"job-{id}-2026-01-01T00:00:00": 1 for id in range(1, ROWS + 1)})
+
+
+@pytest.mark.accepts("I10")
+def test_four_processes_at_once_take_each_row_once(ground: Ground) -> None:
+    crew = [ground.start("never") for _ in range(4)]
+    told = [process.communicate(timeout=60)[0].split() for process in crew]
+    assert [process.returncode for process in crew] == [0] * 4
+    assert sum(int(taken) for taken, _ in told) == ROWS
+    assert ground.flagged() == ROWS
+    assert set(ground.keys().values()) == {1}
+    assert len(ground.keys()) == ROWS

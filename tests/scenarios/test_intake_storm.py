@@ -1,0 +1,160 @@
+"""Several processes take the rows of ten tables at once, one of them is killed and starts again: each row becomes
+exactly one job, however many rows there are the statements are counted by the page, and memory stays flat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy
+from intake_stage import Post
+
+from onejob import App
+
+HERE = Path(__file__).parent
+TABLES = 10
+CREATE = """
+create table {name} (
+    id integer primary key, phone text not null, message text, scheduled_time text, scheduled boolean default false
+)
+"""
+FILL = """
+with recursive numbers (n) as (select {first} union all select n + 1 from numbers where n < {last})
+insert into {name} (id, phone, message, scheduled_time)
+select n, '+' || n, 'm' || n, strftime('%Y-%m-%dT%H:%M:%S', 'now', '-' || (n % 7200) || ' seconds') from numbers
+"""
+
+
+@dataclass(frozen=True)
+class Storm:
+    """How much there is to take in, by how many."""
+
+    rows: int
+    per_fetch: int
+    processes: int = 3
+    patience: float = 100
+    flat: int = 0
+    """How many bytes the last third may take more than the first; 0: too short to say."""
+
+
+SHORT = Storm(rows=6_000, per_fetch=200)
+FULL = Storm(rows=100_000, per_fetch=1000, patience=900, flat=8 * 2**20)
+PLACES = ["own", "other"]
+
+
+async def run_storm(storm: Storm, place: str, folder: Path) -> None:
+    url, rows = f"sqlite:///{folder / 'storm.db'}", f"sqlite:///{folder / 'rows.db'}"
+    env = {**os.environ, "ONEJOB_URL": url, "PYTHONPATH": str(HERE)}
+    engine = None
+    if place == "other":
+        env["STORM_DATABASE"] = rows
+        engine = sqlalchemy.create_engine(rows)
+    began = time.monotonic()
+    async with App(url) as app:
+        post = Post(app, engine)
+        tables = await fill(post, storm.rows)
+        reports = [folder / f"report-{number}.json" for number in range(storm.processes)]
+        crew = [start(storm, report, env) for report in reports]
+        try:
+            await until_jobs(app, storm.rows // 10)
+            crew[0].send_signal(signal.SIGKILL)
+            assert crew[0].wait() == -signal.SIGKILL, "it was killed in the middle of it"
+            crew[0] = start(storm, reports[0], env)
+            for process in crew:
+                assert await asyncio.to_thread(process.wait, storm.patience) == 0
+        finally:
+            for process in crew:
+                process.kill()
+                process.wait()
+        seconds = time.monotonic() - began
+        await check_rows(post, tables, storm.rows)
+    if engine is not None:
+        engine.dispose()
+    told = [json.loads(report.read_text()) for report in reports]
+    tell(storm, place, told, seconds)
+    for one in told:
+        check_cost(one, storm)
+
+
+async def fill(post: Post, rows: int) -> list[str]:
+    """Ten tables, the last of them today's; an id stands in one of them only."""
+    today, each = dt.datetime.now(dt.UTC).date(), rows // TABLES
+    names = [f"sms_schedules_{today - dt.timedelta(days=back):%Y%m%d}" for back in range(TABLES)]
+    for number, name in enumerate(names):
+        await post.sql(CREATE.format(name=name))
+        await post.sql(FILL.format(name=name, first=number * each + 1, last=(number + 1) * each))
+    return names
+
+
+def start(storm: Storm, report: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "intake_storm_app.py", str(storm.per_fetch), str(report)]
+    return subprocess.Popen(command, env=env, cwd=HERE)
+
+
+async def until_jobs(app: App, number: int) -> None:
+    while await app.acount() < number:
+        await app.store.wait(frozenset({"work:default"}), 0.02)
+
+
+async def check_rows(post: Post, tables: list[str], rows: int) -> None:
+    """Each row has its flag and its one job."""
+    for name in tables:
+        assert await post.sql(f"select count(*) from {name} where scheduled is not true") == [(0,)]
+    async with post.app.transaction(timeout=60) as tx:
+        [(jobs, keys)] = await tx.execute("select count(*), count(distinct digest) from onejob_job")
+        payloads = await tx.execute("select payload from onejob_job")
+    messages = {number_in(payload) for (payload,) in payloads}
+    assert (jobs, keys) == (rows, rows)
+    assert messages == set(range(1, rows + 1)), "no row was lost, and none came twice"
+
+
+def number_in(payload: bytes) -> int:
+    return int(msgspec.json.decode(payload)["message"][1:])
+
+
+def check_cost(told: dict[str, Any], storm: Storm) -> None:
+    """At most one query per fetch plus one per batch; the last fetch of a table in a run may find nothing.
+
+    A run of more than five seconds counts the rows once, to say how far it is.
+    """
+    ends, statements = told["runs"] * TABLES, told["statements"]
+    assert set(statements) <= {"select", "update", "count"}, told
+    assert told["batches"] <= told["handed_over"] / storm.per_fetch + ends, told
+    assert statements.get("update", 0) <= told["batches"], told
+    assert statements.get("select", 0) <= told["batches"] + ends, told
+    assert statements.get("count", 0) <= ends, told
+    if storm.flat:
+        assert told["grown"] < storm.flat, told
+
+
+def tell(storm: Storm, place: str, told: list[dict[str, Any]], seconds: float) -> None:
+    """What it came to, for whoever looks with -s."""
+    lines = [f"{storm.rows:,} rows, {place} database, {seconds:.1f} s"]
+    lines += [f"  {one}" for one in told]
+    sys.stdout.write("\n" + "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.accepts("I10", "I22")
+async def test_each_row_becomes_one_job_though_a_process_is_killed(place: str, tmp_path: Path) -> None:
+    await run_storm(SHORT, place, tmp_path)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.accepts("I10", "I20", "I22")
+async def test_a_hundred_thousand_rows_become_as_many_jobs_in_flat_memory(place: str, tmp_path: Path) -> None:
+    await run_storm(FULL, place, tmp_path)
