@@ -73,6 +73,8 @@ class SchedulesBesideModel(StoreBesideModel):
             draft = self.pair.draft_pause(id, paused=paused)
             if draft is not None and draw(st.integers(0, 3)):
                 self.pair.write(draft)
+            if schedules[id].paused and draw(st.booleans()):
+                self.pair.fire(self.pair.see(id))
 
     def write(self, draw: Draw) -> None:
         """Records that were decided on once are written, some of them again."""

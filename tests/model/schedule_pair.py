@@ -90,14 +90,12 @@ class SchedulePair(Pair):
         expected = self.model.due(self.time)
         same("due", [found.next for found in due.schedules], [one.next for one in expected[:limit]])
         same("next slot", due.next_at, self.model.next_slot(self.time))
-        first = len(self.firings)
-        for found in due.schedules:
-            mine = self.model.schedules[found.id]
-            same(f"due {found.id}", seen_schedule(found), model_schedule(mine))
-            decided = deciding.firing(found, self.time), self.model.decide(mine, self.time)
-            same(f"firing of {found.id}", seen_firing(decided[0]), model_firing(decided[1]))
-            self.firings.append(decided)
-        return list(range(first, len(self.firings)))
+        return [self._decide(found) for found in due.schedules]
+
+    def see(self, id: str) -> int:
+        """Decide about one without asking whether it is due, or paused."""
+        [found] = self._do(self.store.schedules([id]))
+        return self._decide(found)
 
     def fire(self, *firings: int) -> None:
         """The second half of some tick, whenever it comes."""
@@ -140,6 +138,14 @@ class SchedulePair(Pair):
         super().inherit(other)
         assert isinstance(other, SchedulePair)
         self.lead, self.drafts, self.firings = other.lead, list(other.drafts), list(other.firings)
+
+    def _decide(self, found: Schedule) -> int:
+        mine = self.model.schedules[found.id]
+        same(f"due {found.id}", seen_schedule(found), model_schedule(mine))
+        decided = deciding.firing(found, self.time), self.model.decide(mine, self.time)
+        same(f"firing of {found.id}", seen_firing(decided[0]), model_firing(decided[1]))
+        self.firings.append(decided)
+        return len(self.firings) - 1
 
     def _drafted(self, draft: Schedule | None, mine: ModelSchedule | None) -> int | None:
         same("draft", draft and seen_schedule(draft), mine and model_schedule(mine))
