@@ -20,7 +20,7 @@ from onejob.core.lane import QueueLimits
 from onejob.core.options import Seconds, check_name
 from onejob.explain import Explanation
 from onejob.hooks import AfterEnqueue, BeforeEnqueue, Hooks, Lifespan, OnEnd, OnStart
-from onejob.keys import near
+from onejob.keys import all_there_are, near
 from onejob.plans import Call, CallOptions, TaskSettings, changed, checked_policy, milliseconds
 from onejob.queues import Compression, Queue, Queues
 from onejob.receipt import Receipt
@@ -191,8 +191,8 @@ class App:
         try:
             return self._tasks[name]
         except (KeyError, TypeError):
-            known = f"there are {', '.join(self._tasks) or 'none'}."
-            hint = near(name, tuple(self._tasks), otherwise=known) if isinstance(name, str) else known
+            known = tuple(self._tasks)
+            hint = near(name, known) if isinstance(name, str) else all_there_are(known)
             raise UnknownTask(f"This app has no task {shown(name)}: {hint}") from None
 
     def backoff(self, name: str) -> Callable[[S], S]:

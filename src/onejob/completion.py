@@ -7,7 +7,7 @@ is stored; what becomes of the job is then decided as ever, by how its handler e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, assert_never
@@ -63,9 +63,9 @@ class AsyncCompletion:
         self.output: Any = output
         """What the job returns. A handler that declares what it returns ends with `return tx.output`."""
 
-    async def execute(self, statement: str, parameters: Parameters = ()) -> Rows:
-        """Run one statement and return its rows."""
-        return await self._inner.execute(statement, parameters)
+    def execute(self, statement: str, parameters: Parameters = ()) -> Coroutine[Any, Any, Rows]:
+        """Run one statement and return its rows; await it."""
+        return self._inner.execute(statement, parameters)
 
 
 class SyncCompletion:

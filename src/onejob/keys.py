@@ -52,12 +52,19 @@ def check_parameter(task: str, option: str, name: str, parameters: Sequence[str]
         raise InvalidOption(f"{option} names {shown(name)}, which is no parameter of task {task!r}: {hint}")
 
 
-def near(word: str, words: Sequence[str], *, otherwise: str) -> str:
-    """Name the words that a mistyped one may have meant."""
+def near(word: str, words: Sequence[str], *, otherwise: str | None = None) -> str:
+    """Name the words that a mistyped one may have meant; if none is like it, all of them."""
     from difflib import get_close_matches  # for mistakes only
 
     matches = get_close_matches(word, words, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(map(repr, matches))}?" if matches else otherwise
+    if matches:
+        return f"did you mean {' or '.join(map(repr, matches))}?"
+    return all_there_are(words) if otherwise is None else otherwise
+
+
+def all_there_are(words: Sequence[str]) -> str:
+    """Name every word that could have been meant."""
+    return f"there is only {words[0]}." if len(words) == 1 else f"there are {', '.join(words) or 'none'}."
 
 
 class FixedKey:

@@ -116,7 +116,7 @@ def changed(
     new: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:
-            hint = near(name, known, otherwise=f"there are {', '.join(known)}.")
+            hint = near(name, known)
             raise InvalidOption(f"There is no option {shown(name)}: {hint}")
         new[name] = _CHECKS[name](value)
     if "delay" in new:
@@ -281,8 +281,7 @@ class Planner(Generic[R]):
         """Refuse a retry curve's name that has not been registered by now."""
         name = self._unproven
         if name is not None and name not in self.backoffs:
-            known = tuple(self.backoffs)
-            hint = near(name, known, otherwise=f"there are {', '.join(known) or 'none'}.")
+            hint = near(name, tuple(self.backoffs))
             raise InvalidOption(
                 f"Task {self.task!r} has Retry(backoff={name!r}), but no backoff of that name is registered: "
                 f"{hint} Register it with @app.backoff({name!r})."

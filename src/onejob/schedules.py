@@ -7,13 +7,13 @@ becomes of it, is `core.schedule`.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from onejob.core import schedule as records
-from onejob.core.errors import DuplicateJob, InvalidOption, StoreBusy, UnknownSchedule, shown
+from onejob.core.errors import DuplicateJob, InvalidOption, StoreBusy, UnknownSchedule, WrongCall, shown
 from onejob.core.job import JobId
 from onejob.core.judge import Answer, Outcome
 from onejob.core.options import check_name, whole_number
@@ -22,7 +22,7 @@ from onejob.core.timing import Cron, Every, Timing, as_datetime
 from onejob.ids import new_id
 from onejob.keys import near
 from onejob.plans import Call
-from onejob.store import JobStore
+from onejob.store import JobStore, Transaction
 
 if TYPE_CHECKING:
     from onejob.client import Client
@@ -100,9 +100,8 @@ class Schedules:
     ) -> ScheduleView:
         """As `put`, in async code."""
         wanted = defined(id, timing, job, catch_up)
-        store = self._client().store
-        await put_all(store, {id: wanted}, declared=False)
-        return await self._view(id)
+        store = self._outside_of_transactions()
+        return view((await put_all(store, {id: wanted}, declared=False))[id])
 
     def list(self) -> list[ScheduleView]:
         """All schedules, by id."""
@@ -130,7 +129,7 @@ class Schedules:
 
     async def aremove(self, id: str) -> bool:
         """As `remove`, in async code."""
-        return await self._client().store.drop_schedule(check_name("Schedule", id))
+        return await self._outside_of_transactions().drop_schedule(check_name("Schedule", id))
 
     def pause(self, id: str) -> ScheduleView:
         """Let its slots go by until it is resumed, whatever restarts in between."""
@@ -167,11 +166,18 @@ class Schedules:
             )
         return answer.id
 
-    async def _view(self, id: str) -> ScheduleView:
-        return view(await on_record(self._client().store, id))
+    def _outside_of_transactions(self) -> JobStore:
+        """The store, if it can be written to: an open transaction holds its writer, and would be waited for in vain."""
+        store = self._client().store
+        if _open_transaction(store) is not None:
+            raise WrongCall(
+                "Schedules cannot be put, paused, resumed or removed inside app.transaction(): do it before or after the "
+                "block. `run` can be part of it."
+            )
+        return store
 
     async def _set_paused(self, id: str, *, paused: bool) -> ScheduleView:
-        store = self._client().store
+        store = self._outside_of_transactions()
         for _ in range(TRIES):
             found = await on_record(store, id)
             if not paused:
@@ -200,12 +206,15 @@ def defined(id: str, timing: Timing, job: Call[Any], catch_up: CatchUp) -> Defin
     return Definition(timing, _template(id, job), catch_up)
 
 
-async def put_all(store: JobStore, wanted: Mapping[str, Definition], *, declared: bool) -> None:
-    """Put definitions over what is stored, each by compare-and-set, until all stand."""
+async def put_all(
+    store: JobStore, wanted: Mapping[str, Definition], *, declared: bool
+) -> dict[str, Schedule]:
+    """Put definitions over what is stored, each by compare-and-set, until all stand; returns them as they were then."""
     left: dict[str, Definition] = dict(wanted)
+    stand: dict[str, Schedule] = {}
     for _ in range(TRIES):
         if not left:
-            return
+            return stand
         found = {schedule.id: schedule for schedule in await store.schedules([*left])}
         now = await store.time()
         made = {
@@ -214,7 +223,9 @@ async def put_all(store: JobStore, wanted: Mapping[str, Definition], *, declared
         }
         changed = [schedule for schedule in made.values() if schedule is not None]
         written = await store.put_schedules(changed) if changed else []
+        _note_put(schedule for schedule, done in zip(changed, written, strict=True) if done)
         lost = {schedule.id for schedule, done in zip(changed, written, strict=True) if not done}
+        stand |= {id: schedule or found[id] for id, schedule in made.items() if id not in lost}
         left = {id: definition for id, definition in left.items() if id in lost}
     raise _contended(", ".join(left))
 
@@ -225,14 +236,16 @@ async def on_record(store: JobStore, id: str) -> Schedule:
     if found:
         return found[0]
     known = [schedule.id for schedule in await store.schedules()]
-    hint = near(id, known, otherwise=f"there are {', '.join(known) or 'none'}.")
+    hint = near(id, known)
     raise UnknownSchedule(f"There is no schedule {shown(id)}: {hint}")
 
 
 async def run_now(store: JobStore, id: str) -> Answer:
     """Ask for a job of a schedule, besides its slots."""
     template = _definition(await on_record(store, id)).template
-    [answer] = await store.enqueue([template.job(new_id(), id, None)])
+    transaction = _open_transaction(store)  # as with any enqueue
+    enqueue = store.enqueue if transaction is None else transaction.enqueue
+    [answer] = await enqueue([template.job(new_id(), id, None)])
     return answer
 
 
@@ -298,6 +311,24 @@ def _definition(schedule: Schedule) -> Definition:
     if (problem := readable(schedule)) is not None:
         raise InvalidOption(f"Schedule {schedule.id!r} cannot be read here: {problem}; put it again.")
     return schedule.read()
+
+
+def _open_transaction(store: JobStore) -> Transaction | None:
+    from onejob.transactions import open_transaction  # late: asyncio comes with it, and declaring needs none
+
+    return open_transaction(store)
+
+
+def _note_put(schedules: Iterable[Schedule]) -> None:
+    import logging  # late: whoever only declares a schedule has no need of it
+
+    from onejob.logs import event
+
+    log = logging.getLogger("onejob.schedules")
+    for schedule in schedules:
+        timing, due = schedule.read().timing, f"{as_datetime(schedule.next):%Y-%m-%d %H:%M:%S} UTC"
+        text = f"schedule {schedule.id}: {timing}, {'paused' if schedule.paused else f'next {due}'}"
+        event(log, logging.INFO, "schedule.put", text, schedule=schedule.id, next=schedule.next)
 
 
 def _contended(ids: str) -> StoreBusy:

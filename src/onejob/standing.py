@@ -185,7 +185,7 @@ def _nobody(job: Job, around: Surroundings) -> str:
 def _who_serves(job: Job, workers: Sequence[WorkerView]) -> str:
     serving = [worker for worker in workers if worker.alive and job.queue in worker.queues]
     if not serving:
-        return f"no worker serves queue {job.queue!r}: start one with `onejob worker module:app`"
+        return f"no worker serves queue {job.queue!r}: start one with `onejob worker MODULE:APP --queues {job.queue}`"
     slots = sum(worker.concurrency for worker in serving)
     busy = sum(worker.running for worker in serving)
     return f"{len(serving)} worker(s) serve its queue, with {busy} of {slots} slots in use"

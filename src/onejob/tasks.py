@@ -150,6 +150,12 @@ class Task(Sender[P, R]):
         """True if workers run it in a process of its own."""
         if process:
             _check_process(name, function)
+        elif cancel_on_abort and not self.is_async:
+            raise InvalidOption(
+                f"Task {name!r} has cancel_on_abort=True and is a plain function, which runs in a thread, and no thread "
+                "can be stopped: write `async def`, or give it process=True, or leave it out and look at "
+                "current_job().aborted."
+            )
         planner: Planner[R] = Planner(name, self.codec, options, app_window, queues, backoffs=backoffs)
         super().__init__(planner, outlet, app_window)
         functools.update_wrapper(cast("Any", self), function)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 from onejob.background import BackgroundLoop, outcome, refuse_in_loop
-from onejob.core.errors import WrongCall
+from onejob.core.errors import WrongCall, shown
 from onejob.core.options import Seconds, millis
 from onejob.store import JobStore, Transaction
 
@@ -41,13 +41,32 @@ class Owner(Protocol):
 class AsyncTransaction:
     """An open transaction, in async code."""
 
-    __slots__ = ("_inner",)
+    __slots__ = ("_calls", "_inner", "_unawaited")
 
     def __init__(self, inner: Transaction) -> None:
         self._inner = inner
+        self._calls = 0
+        self._unawaited: dict[int, str] = {}
+        """The statements of calls that nobody has awaited yet."""
 
-    async def execute(self, statement: str, parameters: Parameters = ()) -> Rows:
-        """Run one statement and return its rows."""
+    def execute(self, statement: str, parameters: Parameters = ()) -> Coroutine[Any, Any, Rows]:
+        """Run one statement and return its rows; await it."""
+        self._calls += 1
+        self._unawaited[self._calls] = statement
+        return self._execute(self._calls, statement, parameters)
+
+    def forgotten(self) -> WrongCall | None:
+        """What is to be raised for a call without `await`, of which nothing has been done."""
+        if not self._unawaited:
+            return None
+        statement = shown(next(iter(self._unawaited.values())))
+        return WrongCall(
+            f"tx.execute({statement}) was called in a transaction and never awaited, so it was not run: write `await "
+            "tx.execute(…)`. Nothing of the transaction is stored."
+        )
+
+    async def _execute(self, call: int, statement: str, parameters: Parameters) -> Rows:
+        del self._unawaited[call]
         return await self._inner.execute(statement, parameters)
 
 
@@ -78,6 +97,7 @@ class AppTransaction:
         self._outer: AppTransaction | None = None
         self._token: Token[AppTransaction | None] | None = None
         self._manager: Opened | None = None
+        self._tx: AsyncTransaction | None = None
         self._held: _Held | None = None
         self._store: JobStore | None = None
         self._inner: Transaction | None = None
@@ -91,14 +111,21 @@ class AppTransaction:
     async def __aenter__(self) -> AsyncTransaction:
         store = self._may_enter()
         self._manager = self._opened(store)
-        return AsyncTransaction(self._entered(store, await self._manager.__aenter__()))
+        tx = self._tx = AsyncTransaction(self._entered(store, await self._manager.__aenter__()))
+        return tx
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._left()
         assert self._manager is not None
-        await self._manager.__aexit__(kind, error, trace)
+        assert self._tx is not None
+        forgotten = self._tx.forgotten() if error is None else None
+        if forgotten is None:
+            await self._manager.__aexit__(kind, error, trace)
+            return
+        await self._manager.__aexit__(WrongCall, forgotten, None)
+        raise forgotten
 
     def __enter__(self) -> SyncTransaction:
         refuse_in_loop("async with app.transaction() as tx:")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy  # here, as a package cannot be imported while `sys.modules` is another dict
-from commands import Cli, Outcome, Terminal
+from commands import Cli, Outcome, Terminal, run
 
 from onejob import App
 from onejob.testing import drain
@@ -93,6 +93,8 @@ def test_the_status_counts_rows_by_table_and_suggests_an_index(post: Post) -> No
         ["daily", YESTERDAYS, "1", "0", "1", "0"],
     ]
     assert "create index" in told.talk.lower()
+    assert told.talk.count(";\n") == 2, "ready to be pasted"
+    assert post().lines == told.lines, "which is what it does alone"
     assert post("status", "sms").lines == told.lines[:1]
     [data] = post("status", "sms", "--json").json_lines
     assert (data["name"], data["total"], data["scheduled"], data["pending"], data["due"]) == (
@@ -131,6 +133,29 @@ def test_why_explains_a_row(post: Post) -> None:
     assert (told.code, told.json["reason"], told.json["job"]) == (0, "flagged", post.app.jobs().jobs[0].id)
 
 
+def test_why_answers_for_every_table_that_has_the_row(post: Post) -> None:
+    today = f"mail_{dt.datetime.now(dt.UTC):%Y%m%d}"
+    post.sql(TABLES[1].replace(YESTERDAYS, today))
+    for table in (YESTERDAYS, today):
+        post.sql(
+            f"insert into {table} (id, phone, message, at) values ('7', '+1', 'm', '2025-08-06 20:30:00')"
+        )
+    told = post("why", "daily", "7")
+    assert told.code == 0
+    assert [
+        f"Row 7 of {table} is due" in line
+        for table, line in zip((YESTERDAYS, today), told.out.splitlines(), strict=True)
+    ] == [True, True]
+    assert [data["table"] for data in post("why", "daily", "7", "--json").json_lines] == [YESTERDAYS, today]
+    assert post("why", "daily", "7", "--table", today, "--json").json["table"] == today
+
+
+def test_options_before_a_subcommand_are_not_forgotten(cli: Cli, post: Post) -> None:
+    told = cli("intake", "--app", "post_office:app", "status")
+    assert (told.code, told.out) == (2, "")
+    assert "as in onejob intake status --app MODULE:APP." in told.talk
+
+
 def test_ids_may_be_texts(post: Post) -> None:
     post.sql(
         f"insert into {YESTERDAYS} (id, phone, message, at) values ('a-1', '+1', 'm', '2025-08-06 20:30:00')"
@@ -163,6 +188,16 @@ def test_run_says_which_rows_are_bad(post: Post) -> None:
     assert told.code == 1
     assert post.app.count() == 2
     assert "onejob intake why sms" in told.talk
+
+
+def test_a_bad_row_is_named_once_and_of_many_the_first_twenty(post: Post) -> None:
+    post.put(1, 30, phone="null")
+    told = run("intake", "run", "sms", "--app", "post_office:app")  # a process, as nobody listens to its log
+    assert told.code == 1
+    named = [line for line in told.talk.splitlines() if "cannot become a job" in line]
+    assert len(named) == 20
+    assert named[0].startswith("Row 1 of sms_schedules cannot become a job:")
+    assert "and 10 more" in told.talk
 
 
 def test_a_large_intake_shows_its_progress_at_a_terminal_only(post: Post) -> None:

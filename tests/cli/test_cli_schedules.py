@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,8 +261,27 @@ def test_removing_what_the_code_declares_says_that_it_comes_back(cli: Cli, kiosk
     tick(kiosk.app)
     done = cli.at("schedules", "remove", "often", "--yes", "--json")
     assert (done.code, done.json) == (0, {"schedule": "often", "removed": True})
-    assert "It is declared in code" in done.talk
+    assert "If it is still declared in code, it comes back with the next worker that starts" in done.talk
     assert "onejob schedules pause often" in done.talk
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_an_app_is_asked_whether_it_still_declares_what_is_removed(
+    cli: Cli, kiosk: Kiosk, folder: Path, monkeypatch: pytest.MonkeyPatch, declares: bool
+) -> None:
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    kiosk.app.schedule("often", Every(60), kiosk.send.job("u1"))
+    tick(kiosk.app)
+    declaration = 'app.schedule("often", onejob.Every(60), send.job("u1"))\n' if declares else ""
+    (folder / "clockwork.py").write_text(
+        f'import onejob\n\napp = onejob.App("{URL}")\n\n\n@app.task(name="shop.send")\n'
+        f"def send(user: str) -> None: ...\n\n\n{declaration}"
+    )
+    done = cli("schedules", "remove", "often", "--yes", "--app", "clockwork:app")
+    assert (done.code, done.out) == (0, "often: removed\n")
+    assert ("It is declared in code" in done.talk) is declares
+    assert "comes back" in done.talk or not declares
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "run", "remove"])

@@ -596,7 +596,7 @@ async def test_the_index_that_it_needs_is_suggested_until_it_is_there(post: Post
 
 
 @pytest.mark.accepts("I21")
-async def test_with_that_index_a_page_walks_through_pending_rows_only_and_sorts_nothing(own: Post) -> None:
+async def test_with_that_index_a_page_walks_through_pending_rows_that_may_be_due_only(own: Post) -> None:
     await own.create()
     await own.put(*range(50))
     sms = own.intake(per_fetch=20)
@@ -609,8 +609,11 @@ async def test_with_that_index_a_page_walks_through_pending_rows_only_and_sorts_
     for page in (first, second):
         async with own.app.transaction() as tx:
             values = dict.fromkeys(re.findall(r":(\w+)", page))
-            [step] = [row[3] for row in await tx.execute(f"explain query plan {page}", values)]
-        assert f"{TABLE} USING INDEX sms_schedules_scheduled" in step
+            plan = [row[3] for row in await tx.execute(f"explain query plan {page}", values)]
+        looks = [step for step in plan if TABLE in step]
+        assert looks
+        for step in looks:
+            assert step.startswith(f"SEARCH {TABLE} USING INDEX sms_schedules_scheduled")
 
 
 @pytest.mark.accepts("I22")

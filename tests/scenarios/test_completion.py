@@ -685,3 +685,47 @@ async def test_many_at_once_each_complete_once(app: App) -> None:
         assert [await receipt.aresult(timeout=60) for receipt in receipts] == list(range(1, 51))
     assert sorted(await rows(app)) == [n for n in range(-50, 51) if n]
     assert worker.counts == {"complete": 100}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_statement_that_nobody_awaits_undoes_the_block(app: App) -> None:
+    await table(app)
+    wrong: list[str] = []
+
+    @app.task
+    async def pay(number: int) -> None:
+        try:
+            async with current_job().complete() as tx:
+                await tx.execute("insert into paid values (?)", (number,))
+                tx.execute("insert into paid values (99)")
+        except WrongCall as error:
+            wrong.append(str(error))
+        async with current_job().complete() as tx:
+            await asyncio.gather(*(tx.execute("insert into paid values (?)", (n,)) for n in (7, 8)))
+
+    receipt = await pay.aenqueue(1)
+    await adrain(app)
+    assert wrong == [
+        "tx.execute('insert into paid values (99)') was called in a transaction and never awaited, so it was not run: "
+        "write `await tx.execute(…)`. Nothing of the transaction is stored."
+    ]
+    assert sorted(await rows(app)) == [7, 8]
+    assert (await stored(app, receipt)).state is State.COMPLETED
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_transaction_with_a_statement_that_nobody_awaits_stores_nothing(app: App) -> None:
+    await table(app)
+
+    async def pay(number: int, error: Exception | None) -> None:
+        async with app.transaction() as tx:
+            await tx.execute("insert into paid values (?)", (number,))
+            tx.execute("insert into paid values (99)")
+            if error is not None:
+                raise error
+
+    with pytest.raises(WrongCall, match=r"insert into paid values \(99\)"):
+        await pay(1, None)
+    with pytest.raises(ZeroDivisionError):
+        await pay(2, ZeroDivisionError())
+    assert await rows(app) == []

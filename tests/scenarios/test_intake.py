@@ -206,6 +206,13 @@ async def test_texts_of_every_form_are_compared_as_times(either: Desk, declared:
         lambda when: when.isoformat(),
         lambda when: when.astimezone(zone).isoformat(),
         lambda when: when.astimezone(dt.timezone(-dt.timedelta(hours=9))).isoformat(sep=" "),
+        lambda when: when.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S%z"),
+        lambda when: when.astimezone(dt.timezone(dt.timedelta(hours=2))).strftime("%Y-%m-%d %H:%M:%S+02"),
+        lambda when: when.astimezone(dt.timezone(-dt.timedelta(hours=3))).strftime("%Y-%m-%d %H:%M:%S-03"),
+        lambda when: when.strftime("%Y-%m-%dt%H:%M:%S"),
+        lambda when: when.strftime("%Y%m%dT%H%M%S"),
+        lambda when: when.astimezone(zone).strftime("%Y%m%dT%H%M%S%z"),
+        lambda when: when.strftime("%G-W%V-%uT%H:%M:%S"),
     ]
     for number, form in enumerate(forms):
         await either.put("calls", number, f"+{number}", form(early))
@@ -252,6 +259,18 @@ async def test_ids_may_be_texts(either: Desk) -> None:
     assert (await calls.arun()).taken == 3
     assert await either.flags() == ["a", "b", "c' or 1=1"]
     assert (await calls.aexplain_row("c' or 1=1")).key == "job-c' or 1=1-2027-01-15T08:00:00"
+
+
+@pytest.mark.parametrize("per_fetch", [1, 2, 3, 4])
+async def test_rows_without_an_id_hold_up_no_other(either: Desk, per_fetch: int) -> None:
+    await either.sql("create table calls (id text primary key, phone text, due text, scheduled boolean)")
+    for id in (None, None, None, "a", "b"):
+        await either.put("calls", id, "+1")
+    await either.put("calls", "c", "+1", "2027-01-15 08:01:00")
+    report = await either.intake(per_fetch=per_fetch).arun()
+    assert report.taken == 3
+    assert report.failures[0].reason == "it has no id"
+    assert await either.flags() == ["a", "b", "c"]
 
 
 async def test_names_of_tables_and_columns_may_be_anything(either: Desk) -> None:
@@ -423,6 +442,7 @@ async def test_what_is_wrong_is_logged_once_and_the_worker_goes_on(
     either: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "onejob")
+    await either.table("others")
     calls = either.intake(every=0.1)
     ticks = count_ticks(calls)
     async with either.app.worker():
@@ -464,10 +484,10 @@ async def _called(desk: Desk, phone: str) -> bool:
     return phone in desk.called
 
 
-async def test_inside_a_transaction_of_the_app_it_is_refused(own: Desk) -> None:
-    await own.table("calls")
-    calls = own.intake()
-    async with own.app.transaction():
+async def test_inside_a_transaction_of_the_app_it_is_refused(either: Desk) -> None:
+    await either.table("calls", (1, "+1"))
+    calls = either.intake()
+    async with either.app.transaction():
         with pytest.raises(WrongCall, match="transactions do not nest"):
             await calls.arun()
 
@@ -672,6 +692,24 @@ async def test_objects_that_a_function_yields_become_jobs(app: App, clock: FakeC
     assert str((await calls.aexplain_row(4)).reason) == "remembered"
     assert str(await calls.aallow(4)) == "allowed"
     assert (await calls.arun()).taken == 1
+
+
+async def test_an_object_that_cannot_be_read_holds_up_no_other(app: App) -> None:
+    class Broken:
+        id = 1
+
+        @property
+        def due(self) -> dt.datetime:
+            raise ValueError("no such zone")
+
+    async def messages(until: dt.datetime) -> AsyncIterator[Any]:
+        yield Broken()
+        yield {"id": 2, "due": until, "phone": "+2"}
+
+    desk = Desk(app, None, None)
+    report = await app.intake("calls", Rows(messages, id="id", due="due"), desk.call).arun()
+    assert (report.taken, report.failed) == (1, 1)
+    assert "cannot be read: ValueError: no such zone" in report.failures[0].reason
 
 
 async def test_a_function_that_fails_keeps_what_it_has_yielded(app: App) -> None:

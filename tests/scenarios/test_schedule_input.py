@@ -111,6 +111,8 @@ def test_a_bad_pattern_is_refused(pattern: Any, why: str) -> None:
     [
         ("Europe/Pariss", "did you mean 'Europe/Paris'?"),
         ("Nowhere", "There is no time zone 'Nowhere'"),
+        ("CEST", "There is no time zone 'CEST': name a place, such as \"Europe/Berlin\""),
+        ("PDT", "name a place"),
         ("", "There is no time zone"),
         ("../../etc/passwd", "There is no time zone"),
         ("localtime", "There is no time zone"),

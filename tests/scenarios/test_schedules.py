@@ -574,6 +574,24 @@ def test_firings_are_logged_with_their_fields(
     assert f"schedule often: the slot of 2027-01-15 08:01:00 UTC became job {job}" in record.getMessage()
 
 
+def test_what_is_put_or_changed_is_logged_with_its_next_slot(
+    app: App, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    report, nightly = Diary(app).report, Cron("30 2 * * *", tz="Europe/Berlin")
+    app.schedule("nightly", nightly, report.job())
+    with caplog.at_level(logging.INFO, "onejob"):
+        tick(app)
+        tick(app)
+        app.schedules.put("nightly", Every(60), report.job())
+        app.schedules.pause("nightly")
+        app.schedules.put("nightly", nightly, report.job())
+    assert [record.getMessage() for record in events(caplog, "schedule.put")] == [
+        "schedule nightly: 30 2 * * * Europe/Berlin, next 2027-01-16 01:30:00 UTC",
+        "schedule nightly: every 60 s, next 2027-01-15 08:01:00 UTC",
+        "schedule nightly: 30 2 * * * Europe/Berlin, paused",
+    ]
+
+
 # What cannot be read
 
 
@@ -636,3 +654,48 @@ async def test_what_a_newer_version_put_is_left_to_its_workers(
     _, theirs = await app.schedules.alist()
     assert "colour" in (theirs.problem or "")
     assert await app.acount("schedule:ours") == 1
+
+
+async def test_a_run_by_hand_is_part_of_the_transaction_around_it(app: App) -> None:
+    await app.schedules.aput("daily", Every(60), Diary(app).report.job())
+
+    async def rolled_back() -> None:
+        async with app.transaction(timeout=2):
+            await app.schedules.arun("daily")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await rolled_back()
+    assert await app.acount("schedule:daily") == 0
+    async with app.transaction(timeout=2):
+        await app.schedules.arun("daily")
+    assert await app.acount("schedule:daily") == 1
+
+
+async def test_inside_a_transaction_schedules_are_not_changed(app: App) -> None:
+    job = Diary(app).report.job()
+    await app.schedules.aput("daily", Every(60), job)
+    async with app.transaction(timeout=2):
+        for change in (
+            app.schedules.aput("daily", Every(61), job),
+            app.schedules.apause("daily"),
+            app.schedules.aresume("daily"),
+            app.schedules.aremove("daily"),
+        ):
+            with pytest.raises(WrongCall, match="before or after the block"):
+                await change
+        assert len(await app.schedules.alist()) == 1
+
+
+async def test_what_was_put_is_returned_even_if_it_is_removed_at_once(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = app.store.put_schedules
+
+    async def put_and_removed(schedules: Any, **more: Any) -> list[bool]:
+        written = await put(schedules, **more)
+        await app.store.drop_schedule("daily")
+        return written
+
+    monkeypatch.setattr(app.store, "put_schedules", put_and_removed)
+    assert (await app.schedules.aput("daily", Every(60), Diary(app).report.job())).id == "daily"

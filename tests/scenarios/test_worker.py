@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from onejob.core.errors import Fail, InvalidOption, Snooze, StoreBusy, WrongCall
 from onejob.core.job import Job, JobId, State, WorkerId
 from onejob.core.lifecycle import Settlement
 from onejob.core.retry import Fixed, Retry
+from onejob.core.timing import Every
 from onejob.current import AbortReason, current_job
+from onejob.intake.sources import Rows
 from onejob.keepers import Pruner, Rescuer
 from onejob.store import Ask, Beat, Retention, SettleReply
+from onejob.testing import atick
 from onejob.testing.clock import FakeClock
 from onejob.worker import Worker, WorkerSetup
 from onejob.worker.heartbeat import Heartbeat
@@ -690,3 +694,36 @@ async def test_a_worker_may_stop_before_its_heartbeat_has_begun(
         async with app.worker():
             pass
         assert await app.store.workers() == []
+
+
+async def test_a_worker_serves_the_queues_of_schedules_and_intakes_too(app: App) -> None:
+    ran: list[str] = []
+
+    @app.task
+    async def note(text: str) -> None:
+        ran.append(text)
+
+    async def rows(until: datetime) -> AsyncIterator[dict[str, object]]:
+        yield {"id": 1, "at": until, "text": "row"}
+
+    app.schedule("often", Every(60), note.using(queue="timed").job("slot"))
+    source = Rows(rows, id="id", due="at")
+    app.intake("rows", source, note.using(queue="tabled"), look_ahead=0)
+    await atick(app)
+    async with app.worker():
+        [worker] = await app.store.workers()
+        assert worker.queues == ("default", "timed", "tabled")
+        await app.schedules.arun("often")
+        await until(lambda: {"slot", "row"} <= set(ran))
+    async with app.worker(queues="default"):
+        [worker] = await app.store.workers()
+        assert worker.queues == ("default",)
+
+
+def test_a_plain_function_in_a_thread_cannot_ask_to_be_cancelled(app: App) -> None:
+    with pytest.raises(InvalidOption, match=r"'deaf' has cancel_on_abort=True.*`async def`.*process=True"):
+
+        @app.task(name="deaf", cancel_on_abort=True)
+        def deaf() -> None: ...
+
+    assert "deaf" not in app.tasks

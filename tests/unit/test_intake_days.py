@@ -61,5 +61,16 @@ def test_a_table_that_is_not_there_is_told_with_a_near_one_or_with_all() -> None
         existing(Table("messagse", due="due"), {"messages", "users"}, now, now)
     with pytest.raises(InvalidOption, match=r"no table 'sms' in the database: there are orders, people\."):
         existing(Table("sms", due="due"), {"orders", "people"}, now, now)
+    with pytest.raises(InvalidOption, match=r"in the database: there is only orders\."):
+        existing(Table("sms", due="due"), {"orders", "onejob_jobs", "onejob_sms"}, now, now)
     with pytest.raises(InvalidOption, match=r"there are none\."):
         existing(Table("sms", due="due"), set(), now, now)
+
+
+def test_a_code_may_stand_in_a_pattern_twice() -> None:
+    source = Table("sms_{day:%Y}_{day:%Y%m%d}", due="due")
+    now = at("2027-01-15T12:00")
+    assert existing(source, ["sms_2027_20270114", "other"], now, now) == ["sms_2027_20270114"]
+    assert existing(source, ["sms_2020_20200101"], now, now) == [], "an old one: the pattern is fine"
+    with pytest.raises(InvalidOption, match="No table in the database is named like"):
+        existing(source, ["other"], now, now)

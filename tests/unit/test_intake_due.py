@@ -107,3 +107,9 @@ def test_the_latest_text_of_an_instant_is_that_of_the_easternmost_zone() -> None
     for hours in range(-12, 15):
         zone = dt.timezone(dt.timedelta(hours=hours))
         assert dt.datetime.fromtimestamp(NOON / 1000, zone).isoformat() <= latest + "+14:00"
+
+
+@pytest.mark.parametrize("written", ["2027-01-15_08:00:00", "2027-01-15x08:00"])
+def test_date_and_time_are_separated_as_databases_compare_them(written: str) -> None:
+    with pytest.raises(BadDue, match="no T or space"):
+        DueTimes().instant(written)

@@ -67,3 +67,15 @@ def test_of_too_many_reasons_only_their_number_is_told() -> None:
     assert not told.is_more(2), "all of them were named"
     assert not told.is_more(0)
     assert told.is_news("sms", 3, "no phone"), "when all is well, there is room again"
+
+
+def test_rows_that_are_gone_make_room_for_others() -> None:
+    told = Told(most=2)
+    assert [told.is_news("sms", id, "no phone") for id in range(2)] == [True, True]
+    assert not told.is_more(2)
+    assert not told.is_news("sms", 0, "no phone")
+    assert not told.is_news("sms", 7, "no phone"), "there is no room in this run yet"
+    assert not told.is_more(2)
+    assert not told.is_news("sms", 0, "no phone")
+    assert told.is_news("sms", 7, "no phone"), "row 1 was not met any more"
+    assert len(told) == 2

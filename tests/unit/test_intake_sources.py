@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from onejob import App, InvalidOption, Query, Rows, Table, Unique
+from onejob.intake.files import refuse_missing_file
 
 MESSAGES = sa.table("messages", sa.column("id"), sa.column("due"), sa.column("scheduled"))
 
@@ -168,6 +170,40 @@ def test_without_sqlalchemy_tables_are_refused_with_the_remedy(monkeypatch: pyte
     with pytest.raises(InvalidOption, match=r'pip install "onejob\[intake\]"'):
         app.intake("sms", Table("sms", due="due"), send)
     app.intake("sms", Rows(rows, id="id", due="due"), send)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite+aiosqlite:///{}", "sqlite:///file:{}?uri=true"])
+def test_a_file_that_is_not_there_is_not_made(url: str, tmp_path: Path) -> None:
+    app, file = App("memory:"), tmp_path / "nosuch.db"
+
+    @app.task
+    def send(id: int) -> None: ...
+
+    rows = app.intake("sms", Table("sms", due="due", database=url.format(file)), send)
+    with app:
+        for asked in (rows.run, rows.status, lambda: rows.explain_row(1), lambda: rows.allow(1)):
+            with pytest.raises(
+                InvalidOption, match=r"There is no file '.*nosuch\.db', which database=… names"
+            ):
+                asked()
+        assert not file.exists()
+        file.touch()
+        with pytest.raises(InvalidOption, match="There is no table 'sms' in the database: there are none"):
+            rows.run()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:nosuch.db?mode=rwc&uri=true",
+        "sqlite:///file:shared?mode=memory&cache=shared&uri=true",
+        "postgresql://localhost/nosuch.db",
+    ],
+)
+def test_a_database_that_is_no_file_or_opened_as_the_user_says_needs_no_file(url: str) -> None:
+    refuse_missing_file(sa.make_url(url))
 
 
 @pytest.mark.parametrize(

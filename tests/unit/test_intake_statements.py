@@ -41,7 +41,19 @@ def test_a_page_is_one_statement_that_locks_what_others_skip() -> None:
     assert "sms.scheduled IS NULL OR sms.scheduled = false" in asked
     assert "ORDER BY sms.due, sms.id" in asked
     assert asked.endswith("FOR UPDATE SKIP LOCKED")
-    assert re.search(r"sms.due >= .+ AND \(sms.due > .+ OR sms.id > \S+\) ORDER", asked)
+    assert re.search(r"sms.due >= .+ AND \(sms.due > .+ OR sms.id > \S+\) AND sms.due <= .+ ORDER", asked)
+
+
+def test_a_page_that_ends_with_a_null_goes_on_behind_it() -> None:
+    first, last = (
+        text(
+            statements.page(shape(), TIMES, NOW, ("2027-01-01", None), 9, locked=False, nulls_first=first),
+            sqlite.dialect(),
+        )
+        for first in (True, False)
+    )
+    assert "sms.due > ? OR sms.id IS NOT NULL" in first
+    assert "IS NOT NULL" not in last, "there they come after all ids"
 
 
 def test_without_locks_nothing_is_locked() -> None:

@@ -80,6 +80,7 @@ def test_a_window_that_has_opened_holds_nobody_up() -> None:
 def test_a_parked_job_that_nobody_serves_says_so() -> None:
     said = "\n".join(how_it_stands(job(), Surroundings(now=NOW)))
     assert "parked; it has been due for 5 s; no worker serves queue 'mail'" in said
+    assert "start one with `onejob worker MODULE:APP --queues mail`" in said
 
 
 def test_every_gate_that_is_closed_is_named() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
-from onejob import App, Retry, Snooze, State, Unique, WrongCall
+from onejob import App, Every, InvalidOption, Queue, Retry, Snooze, State, Unique, WrongCall
 from onejob.core.lifecycle import Move
 from onejob.testing import (
     FakeClock,
@@ -20,6 +21,7 @@ from onejob.testing import (
     assert_enqueued,
     assert_not_enqueued,
     drain,
+    tick,
 )
 from onejob.testing.plugin import MakeApp
 
@@ -185,3 +187,40 @@ def test_the_plugin_imports_neither_worker_nor_store_by_itself() -> None:
         "assert new == {'onejob.testing', 'onejob.testing.plugin'}, new\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_fake_clock_starts_at_and_is_set_to_any_moment() -> None:
+    start = datetime(2027, 1, 15, 9, tzinfo=timezone(timedelta(hours=1)))
+    clock = FakeClock(start)
+    assert clock() == 1_800_000_000_000
+    assert clock.set(start + timedelta(minutes=1)) == clock() == 1_800_000_060_000
+    assert clock.set(5) == 5
+
+
+@pytest.mark.parametrize("moment", [datetime(2027, 1, 15), 1.5, "2027-01-15", None, True])  # noqa: DTZ001 - refused
+def test_a_fake_clock_takes_no_moment_without_a_zone(moment: Any) -> None:
+    with pytest.raises(InvalidOption, match="a datetime with a time zone"):
+        FakeClock(moment)
+    with pytest.raises(InvalidOption, match="a datetime with a time zone"):
+        FakeClock().set(moment)
+
+
+def test_drain_serves_a_queue_of_dead_letters_that_a_schedule_names(
+    onejob_app: MakeApp, onejob_clock: FakeClock
+) -> None:
+    app = onejob_app(queues={"default": Queue(dead_letter="graves")})
+
+    @app.task(retry=1)
+    def fail() -> None:
+        raise ConnectionError
+
+    @app.task
+    def bury() -> None: ...
+
+    fail.enqueue()
+    assert len(drain(app)) == 1
+    app.schedule("burial", Every(60), bury.using(queue="graves").job())
+    tick(app)
+    onejob_clock.advance(60)
+    tick(app)
+    assert bury.name in [ran.task for ran in drain(app)]

@@ -365,7 +365,7 @@ def test_the_longest_pattern_is_taken() -> None:
     [
         ("Europe/Pariss", "There is no time zone 'Europe/Pariss': did you mean 'Europe/Paris'?"),
         ("paris", "There is no time zone 'paris'"),
-        ("", 'use a name such as "Europe/Paris" or "UTC".'),
+        ("", 'name a place, such as "Europe/Berlin", or "UTC".'),
         ("+02:00", "There is no time zone"),
         ("../../etc/passwd", "There is no time zone"),
         ("/etc/localtime", "There is no time zone"),

@@ -22,7 +22,9 @@ PATIENCE: Final = 15.0
 
 @click.command(epilog=example("onejob dev jobs:app"))
 @click.argument("target", metavar="MODULE:APP", envvar="ONEJOB_APP")
-@click.option("-q", "--queues", help="Queues to serve, in this order: a,b.  [default: those of all tasks]")
+@click.option(
+    "-q", "--queues", help="Queues to serve, in this order: a,b.  [default: all that the app names]"
+)
 @click.option(
     "-c",
     "--concurrency",

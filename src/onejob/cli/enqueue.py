@@ -16,7 +16,7 @@ from onejob.core.errors import DuplicateJob, shown
 from onejob.core.filter import span
 from onejob.core.judge import Outcome
 from onejob.explain import Explanation
-from onejob.keys import near
+from onejob.keys import all_there_are, near
 from onejob.plans import CallSettings
 from onejob.receipt import Receipt
 from onejob.tasks import Sender, Task
@@ -80,10 +80,8 @@ def find_task(app: App, name: str) -> Task[..., Any]:
     endings = [known for known in app.tasks if known.endswith(f".{name}")]
     if not endings:
         short = {known.rpartition(".")[2]: known for known in app.tasks}
-        known = ", ".join(app.tasks) or "none"
-        raise click.UsageError(
-            f"This app has no task {shown(name)}: {near(name, (*short, *app.tasks), otherwise=f'there are {known}.')}"
-        )
+        hint = near(name, (*short, *app.tasks), otherwise=all_there_are(tuple(app.tasks)))
+        raise click.UsageError(f"This app has no task {shown(name)}: {hint}")
     if len(endings) > 1:
         raise click.UsageError(f"Several tasks are named {name!r}: say which of {', '.join(endings)}.")
     return app.tasks[endings[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -24,21 +25,32 @@ from onejob.cli.output import (
     printable,
     say,
 )
-from onejob.cli.source import Source, app_option
+from onejob.cli.source import Source, app_option, refuse_options
 from onejob.core.errors import shown
 from onejob.intake.handle import Intake
-from onejob.intake.views import Allowed, IntakeReport, IntakeStatus, Progress, RowReason
+from onejob.intake.journal import BAD_ROWS, log
+from onejob.intake.views import Allowed, IntakeReport, IntakeStatus, Progress
 from onejob.keys import near
 
 STATUS_COLUMNS = ("intake", "table", "total", "scheduled", "pending", "due now")
 REPORT_COLUMNS = ("intake", "table", "taken", "kept", "failed")
-MOST_FAILURES = 5
+MOST_FAILURES = 20
 """How many bad rows are named."""
 
 
-@click.group(epilog=example("onejob intake status --app jobs:app"))
-def intake() -> None:
-    """Look after rows of your own tables that become jobs."""
+@click.group(invoke_without_command=True, epilog=example("onejob intake --app jobs:app"))
+@app_option
+@json_option
+@click.pass_context
+def intake(context: click.Context, target: str | None, as_json: bool) -> None:
+    """Look after rows of your own tables that become jobs.
+
+    Alone it is `intake status`.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(status, target=target, name=None, as_json=as_json)
+    else:
+        refuse_options(context, "--app MODULE:APP")
 
 
 @intake.command(epilog=example("onejob intake status --app jobs:app"))
@@ -72,18 +84,18 @@ def status(target: str | None, name: str | None, as_json: bool) -> None:
 def why(target: str | None, name: str, id: str, table: str | None, as_json: bool) -> None:
     """Say why a row is or is not a job.
 
-    NAME is the intake's, ID what the row has in its id column.
+    NAME is the intake's, ID what the row has in its id column. Where several tables have that id, all of them
+    answer.
     """
 
     async def ask(app: App) -> None:
         [one] = _chosen(app, name)
         for row in _readings(id):
-            told = await one.aexplain_row(row, table=table)
-            if told.reason is not RowReason.NOT_FOUND:
+            if told := await one.aexplain_rows(row, table=table):
                 if as_json:
-                    emit_json(told.as_dict())
+                    emit_json_lines(each.as_dict() for each in told)
                 else:
-                    emit(printable(told))
+                    emit("\n".join(printable(each) for each in told))
                 return
         raise NothingMatched(_no_row(one, id, table))
 
@@ -103,7 +115,7 @@ def run(target: str | None, name: str | None, as_json: bool) -> None:
     async def act(app: App) -> None:
         reports: list[IntakeReport] = []
         for one in _chosen(app, name):
-            with _progress(one.name) as on_page:
+            with _named_once(), _progress(one.name) as on_page:
                 reports.append(await one.arun(on_page=on_page))
         if as_json:
             emit_json_lines(report.as_dict() for report in reports)
@@ -171,7 +183,7 @@ def _chosen(app: App, name: str | None) -> Sequence[Intake]:
     if name is None:
         return list(app.intakes.values())
     if name not in app.intakes:
-        hint = near(name, tuple(app.intakes), otherwise=f"there are {', '.join(app.intakes)}.")
+        hint = near(name, tuple(app.intakes))
         raise click.UsageError(f"This app has no intake {shown(name)}: {hint}")
     return [app.intakes[name]]
 
@@ -201,7 +213,7 @@ def _suggest(one: IntakeStatus) -> None:
     if not lacking:
         return
     more = f"\n  and the same for {len(lacking) - 1} more" if len(lacking) > 1 else ""
-    say(f"Intake {one.name} needs an index to find its rows quickly:\n  {printable(lacking[0])}{more}")
+    say(f"Intake {one.name} needs an index to find its rows quickly:\n  {printable(lacking[0])};{more}")
 
 
 def _report_rows(report: IntakeReport) -> list[tuple[object, ...]]:
@@ -219,6 +231,23 @@ def _complain(report: IntakeReport) -> None:
     if report.failed > MOST_FAILURES:
         say(f"and {report.failed - MOST_FAILURES:,} more")
     say(f"All there is to know about one: onejob intake why {report.name} {printable(report.failures[0].id)}")
+
+
+@contextmanager
+def _named_once() -> Generator[None]:
+    """Keep Python from printing the log's lines about bad rows, if nobody has set up logging: they are listed below."""
+    if log.hasHandlers():
+        yield
+        return
+    log.addFilter(_is_no_bad_row)
+    try:
+        yield
+    finally:
+        log.removeFilter(_is_no_bad_row)
+
+
+def _is_no_bad_row(record: logging.LogRecord) -> bool:
+    return getattr(record, "event", None) not in BAD_ROWS
 
 
 @contextmanager

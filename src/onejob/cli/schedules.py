@@ -24,7 +24,7 @@ from onejob.cli.output import (
     printable,
     say,
 )
-from onejob.cli.source import Source, store_options
+from onejob.cli.source import Source, refuse_options, store_options
 from onejob.cli.view import distance, instant, moment
 from onejob.core.errors import UnknownSchedule
 from onejob.core.job import State
@@ -70,7 +70,7 @@ def schedules(context: click.Context, source: Source, upcoming: int | None, as_j
     onejob jobs schedule:daily-report
     """
     if context.invoked_subcommand is not None:
-        _refuse_options(context)
+        refuse_options(context, "ID --json")
         return
 
     async def look(app: App) -> None:
@@ -104,11 +104,8 @@ def remove(source: Source, id: str, yes: bool, as_json: bool) -> None:
         removed = await app.schedules.aremove(id)
         if not removed:
             raise NothingMatched(f"Schedule {id} has been removed by somebody else.")
-        if found.declared:
-            say(
-                f"It is declared in code, and comes back with the next worker that starts with that: take it out "
-                f"there, or let it stand and pause it with onejob schedules pause {id}."
-            )
+        if sentence := _comes_back(found, None if source.target is None or source.url is not None else app):
+            say(sentence)
         emit_json({"schedule": id, "removed": True}) if as_json else emit(f"{id}: removed")
 
     source.run(act)
@@ -176,13 +173,15 @@ def run(source: Source, id: str, as_json: bool) -> None:
     source.run(act)
 
 
-def _refuse_options(context: click.Context) -> None:
-    """Those before a subcommand would be read, and forgotten."""
-    for name in context.params:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"Options go behind the command, as in onejob schedules {context.invoked_subcommand} ID --json."
-            )
+def _comes_back(removed: ScheduleView, app: App | None) -> str | None:
+    """What to say of one that code declares, or did once; `app` is None if only its store was named."""
+    remedy = f"take it out there, or let it stand and pause it with onejob schedules pause {removed.id}."
+    if app is not None and removed.id in app.declared_schedules:
+        return f"It is declared in code, and comes back with the next worker that starts with that: {remedy}"
+    # Of a schedule whose task this app does not have, another app's code may know.
+    if removed.declared and (app is None or removed.task not in app.tasks):
+        return f"If it is still declared in code, it comes back with the next worker that starts: {remedy}"
+    return None
 
 
 async def _found(app: App, id: str) -> ScheduleView:

@@ -52,6 +52,14 @@ app_option = click.option(
 )
 
 
+def refuse_options(context: click.Context, instead: str) -> None:
+    """Refuse those before a subcommand, which would be read and forgotten; `instead` is what may stand behind it."""
+    for name in context.params:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            command = f"onejob {context.info_name} {context.invoked_subcommand}"
+            raise click.UsageError(f"Options go behind the command, as in {command} {instead}.")
+
+
 def store_options(command: F) -> F:
     """Give a command `--app` and `--url`, and the `source` that they mean as its first argument."""
 

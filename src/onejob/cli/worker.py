@@ -27,7 +27,7 @@ BEAT = 1.0
     epilog="\b\nExample:\n  onejob worker jobs:app --queues mail,default --concurrency 50 --processes 4"
 )
 @click.argument("target", metavar="MODULE:APP", envvar="ONEJOB_APP")
-@click.option("-q", "--queues", help="Queues to serve, in this order: a,b. [default: those of all tasks]")
+@click.option("-q", "--queues", help="Queues to serve, in this order: a,b. [default: all that the app names]")
 @click.option("-c", "--concurrency", default=10, show_default=True, help="Jobs at a time, per process.")
 @rate_option("Start at most so many jobs, per process: 10/60s, 500/min, 5/1h.")
 @click.option(

@@ -41,6 +41,7 @@ _NICKNAMES: Final = {
 }
 _NO_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
 """Names that mean something else on each machine, or nothing."""
+LONGEST_ABBREVIATION: Final = 5
 
 
 class Cron(msgspec.Struct, frozen=True, tag="cron", forbid_unknown_fields=True):
@@ -213,8 +214,10 @@ def check_zone(tz: object) -> None:
         raise InvalidOption(
             f"tz={shown(tz)} cannot be read: this system has no time zones; install them with `pip install tzdata`."
         )
-    near = get_close_matches(tz, zones - _NO_ZONES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else 'use a name such as "Europe/Paris" or "UTC".'
+    # What is like an abbreviation is another one, and hours away.
+    short = len(tz) <= LONGEST_ABBREVIATION and tz.isalpha() and tz.isupper()
+    near = [] if short else get_close_matches(tz, zones - _NO_ZONES, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else 'name a place, such as "Europe/Berlin", or "UTC".'
     raise InvalidOption(f"There is no time zone {shown(tz)}: {hint}")
 
 

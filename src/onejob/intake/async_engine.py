@@ -10,6 +10,7 @@ from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.intake.database import Statement
 from onejob.intake.engine import described, rows_of, skips_locked, tables_of
+from onejob.intake.files import refuse_missing_file
 from onejob.intake.shapes import Description
 from onejob.store import Store
 
@@ -31,6 +32,7 @@ class AsyncDatabase:
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[AwaitedSession]:
         """See `RowDatabase`."""
+        refuse_missing_file(self._engine.url)
         async with self._engine.connect() as connection:
             yield AwaitedSession(connection, self._client.store)
             await connection.commit()

@@ -11,14 +11,14 @@ from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 
 if TYPE_CHECKING:
-    from sqlalchemy import Dialect, Select, Update
+    from sqlalchemy import CompoundSelect, Dialect, Select, Update
 
     from onejob.client import Client
     from onejob.intake.shapes import Description
     from onejob.intake.sources import Database
 
 
-Statement: TypeAlias = "Select[*tuple[Any, ...]] | Update"
+Statement: TypeAlias = "Select[*tuple[Any, ...]] | CompoundSelect[*tuple[Any, ...]] | Update"
 
 
 class Session(Protocol):

@@ -97,6 +97,8 @@ class DueTimes(msgspec.Struct, frozen=True):
             case dt.date():
                 return self._of_datetime(dt.datetime.combine(value, dt.time()))
             case str():
+                if len(value) > 10 and value[4] == value[7] == "-" and value[10] not in "Tt ":
+                    raise BadDue(f"its due time {shown(value)} has no T or space between date and time")
                 return self._of_datetime(dt.datetime.fromisoformat(value))
             case bool():
                 raise BadDue(f"its due time is {value}, which is no time")
@@ -120,5 +122,5 @@ class DueTimes(msgspec.Struct, frozen=True):
 
 
 def easternmost(instant: int) -> str:
-    """The latest text that can mean a time up to an instant, whatever its offset."""
-    return (as_datetime(instant) + _EASTERNMOST).replace(tzinfo=None).isoformat(timespec="milliseconds")
+    """The latest text that can mean a time up to an instant, whatever its offset; a `t` is the last of separators."""
+    return (as_datetime(instant) + _EASTERNMOST).replace(tzinfo=None).isoformat("t", timespec="milliseconds")

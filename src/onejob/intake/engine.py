@@ -18,6 +18,7 @@ from onejob.core.errors import InvalidOption
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.intake.database import RowDatabase, Statement
+from onejob.intake.files import refuse_missing_file
 from onejob.intake.shapes import Description, family_of
 from onejob.store import Store
 
@@ -60,6 +61,7 @@ class ThreadedDatabase:
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[ThreadedSession]:
         """See `RowDatabase`."""
+        refuse_missing_file(self._engine.url)
         connection = await _in_thread(self._engine.connect)
         try:
             yield ThreadedSession(connection, self._client.store)

@@ -1,4 +1,6 @@
-"""The store's own SQLite file must not be opened by a second SQLite library in the same process: it could be corrupted."""
+"""Which SQLite files an intake may open: not the store's own, which a second SQLite library could corrupt, and none that
+is not there, which SQLite would make.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from onejob.core.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from onejob.intake.sources import Database
 
 _SQLITE: Final = "sqlite"
@@ -20,6 +24,22 @@ def refuse_own_file(intake: str, database: Database, store: str) -> None:
         raise InvalidOption(
             f"Intake {intake!r} names the store's own file with database=…, which two SQLite libraries in one process "
             "can corrupt: leave database=… out, and its tables are read through the store."
+        )
+
+
+def refuse_missing_file(url: URL) -> None:
+    """Raise if a URL names a file that does not exist; one that says itself how to open it, with `mode=`, may."""
+    from urllib.parse import unquote
+
+    path = url.database
+    if url.get_backend_name() != _SQLITE or not path or path == ":memory:" or "mode" in url.query:
+        return
+    if "uri" in url.query and path.startswith("file:"):
+        path = unquote(path.removeprefix("file:"))
+    if not Path(path).exists():
+        raise InvalidOption(
+            f"There is no file {str(Path(path).absolute())!r}, which database=… names: correct the path, or make the "
+            "database first."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from onejob.core.errors import InvalidOption, shown
+from onejob.core.errors import InvalidOption, WrongCall, shown
 from onejob.core.options import MAX_BULK, Seconds, check_name, millis, whole_number
 from onejob.intake.sources import Query, Rows, Source, Table
 from onejob.intake.views import Allowed, IntakeReport, IntakeStatus, Progress, RowExplanation, TableStatus
@@ -65,8 +65,12 @@ class Intake:
     async def atick(self, on_page: Callable[[Progress], None] | None = None) -> IntakeReport:
         """As `arun`, for who comes often: which tables there are is asked once a minute."""
         from onejob.intake.taking import Run
+        from onejob.transactions import open_transaction
 
         parts, database, catalog = self._parts()
+        if open_transaction(parts.client.store) is not None:
+            # Elsewhere than in the store's own database, it would wait in vain for the writer that is held.
+            raise WrongCall("A transaction of this app is open here already: transactions do not nest.")
         run = Run(parts, await parts.client.store.time(), on_page)
         try:
             if isinstance(self.source, Rows):
@@ -113,6 +117,13 @@ class Intake:
         found = await self._find(id, table)
         return await explain(self._parts()[0], found, id, self.every)
 
+    async def aexplain_rows(self, id: Any, *, table: str | None = None) -> list[RowExplanation]:
+        """The same for each table that has a row of that id, the oldest day first; nothing if none has."""
+        from onejob.intake.looking import explain
+
+        parts = self._parts()[0]
+        return [await explain(parts, row, id, self.every) for row in await self._find_all(id, table)]
+
     def allow(self, id: Any, *, table: str | None = None, force: bool = False) -> Allowed:
         """Let a row be scheduled again: forgets its key and clears its flag.
 
@@ -138,16 +149,19 @@ class Intake:
         return self.source if isinstance(self.source, Table) else None
 
     async def _find(self, id: Any, table: str | None) -> FoundRow | None:
-        from onejob.intake.looking import find_in_rows, find_in_tables, the_one
+        from onejob.intake.looking import the_one
+
+        return the_one(self.name, await self._find_all(id, table), id)
+
+    async def _find_all(self, id: Any, table: str | None) -> list[FoundRow]:
+        from onejob.intake.looking import find_in_rows, find_in_tables
 
         parts, database, catalog = self._parts()
         if isinstance(self.source, Rows):
-            found = await find_in_rows(parts, self.source, id)
-        else:
-            assert database is not None
-            assert catalog is not None
-            found = await find_in_tables(parts, catalog, database, self._table, id, table=table)
-        return the_one(self.name, found, id)
+            return await find_in_rows(parts, self.source, id)
+        assert database is not None
+        assert catalog is not None
+        return await find_in_tables(parts, catalog, database, self._table, id, table=table)
 
     def _parts(self) -> tuple[Parts, RowDatabase | None, Catalog | None]:
         """What it works with, made on first use."""

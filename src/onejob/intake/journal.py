@@ -9,10 +9,14 @@ from typing import Final
 from onejob.core.judge import Answer, Outcome
 from onejob.core.timing import as_datetime
 from onejob.intake.rows import Newcomer
-from onejob.intake.views import FailedRow, rows
+from onejob.intake.views import FailedRow, became_jobs
 from onejob.logs import event
 
 log: Final = logging.getLogger("onejob.keepers")
+_BAD_ROW: Final = "intake.bad_row"
+_MANY: Final = "intake.bad_rows"
+BAD_ROWS: Final = frozenset({_BAD_ROW, _MANY})
+"""The events that tell of rows that cannot become jobs."""
 
 
 def page(
@@ -24,8 +28,8 @@ def page(
             _row(intake, table, newcomer, answer, flagged=flagged)
     if answers:
         created = sum(answer.outcome is Outcome.CREATED for answer in answers)
-        had = f", {len(answers) - created:,} had one" if created < len(answers) else ""
-        text = f"intake {intake}: {rows(created)} of {table} became jobs{had}"
+        had = f", {len(answers) - created:,} had one already" if created < len(answers) else ""
+        text = f"intake {intake}: {became_jobs(created, f' of {table}')}{had}"
         event(
             log,
             logging.INFO,
@@ -41,13 +45,13 @@ def page(
 def bad_row(intake: str, failure: FailedRow) -> None:
     """A row cannot become a job."""
     text = f"intake {intake}: row {failure.id} of {failure.table} cannot become a job: {failure.reason}"
-    event(log, logging.WARNING, "intake.bad_row", text, intake=intake, table=failure.table, row=failure.id)
+    event(log, logging.WARNING, _BAD_ROW, text, intake=intake, table=failure.table, row=failure.id)
 
 
 def many_bad_rows(intake: str, total: int, named: int) -> None:
     """There are more of those than anybody would read."""
     text = f"intake {intake}: {total:,} rows cannot become jobs; {named:,} of them were named"
-    event(log, logging.WARNING, "intake.bad_rows", text, intake=intake, failed=total)
+    event(log, logging.WARNING, _MANY, text, intake=intake, failed=total)
 
 
 def progress(intake: str, done: int, about: int | None) -> None:

@@ -58,6 +58,7 @@ class Told:
         self._said: dict[tuple[str, str], str] = {}
         self._most = most
         self._total = 0
+        self._met: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
         return len(self._said)
@@ -66,15 +67,20 @@ class Told:
         """True if that is to be said about a row."""
         row = (table, str(id))
         before = self._said.get(row)
+        if before is not None or len(self._said) < self._most:
+            self._met.add(row)
         if before == text or (before is None and len(self._said) >= self._most):
             return False
         self._said[row] = text
         return True
 
     def is_more(self, total: int) -> bool:
-        """True if there are more such rows than could be named, and another number of them than before."""
-        if not total:
-            self._said.clear()
+        """At the end of a run: true if there are more such rows than could be named, and another number than before.
+
+        Rows that the run did not meet any more, as they were deleted or are too old, make room for others.
+        """
+        self._said = {row: text for row, text in self._said.items() if row in self._met}
+        self._met.clear()
         before, self._total = self._total, total
         return total > self._most and total != before
 

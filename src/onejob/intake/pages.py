@@ -81,11 +81,16 @@ class Page:
 
     async def sort_in_yielded(self, row: Any, id_name: str, due_name: str) -> None:
         """The same of a row that is not from a table, and may be anything."""
-        missing = next((name for name in (id_name, due_name) if not has(row, name)), None)
+        try:
+            missing = next((name for name in (id_name, due_name) if not has(row, name)), None)
+            id, due = (None, None) if missing else (value_of(row, id_name), value_of(row, due_name))
+        except Exception as error:  # an attribute may be a property of the user's
+            self._fail("?", f"what was yielded cannot be read: {headline(error)}")
+            return
         if missing is not None:
             self._fail("?", f"what was yielded has no {missing!r}: {shown(row)}")
-        elif (due := value_of(row, due_name)) is not None:
-            await self.sort_in(row, value_of(row, id_name), due)
+        elif due is not None:
+            await self.sort_in(row, id, due)
 
     async def hand_over(self, session: Session | None = None) -> None:
         """Give the newcomers to the store, by way of a session if there is one."""

@@ -109,7 +109,7 @@ class RowReader:
             return None
         for name, needed in self._planner.codec.by_name.items():
             if needed and name not in columns:
-                hint = near(name, columns, otherwise=f"there are {', '.join(columns)}.")
+                hint = near(name, columns)
                 return f"no column {name!r} for the parameter of that name of task {self.task!r}: {hint}"
         return None
 

@@ -86,12 +86,17 @@ def table_shape(source: Table, name: str, described: Description, dialect: str) 
     columns = described.columns
     for column in (source.id, source.due, source.flag):
         if column not in columns:
-            hint = near(column, tuple(columns), otherwise=f"there are {', '.join(columns)}.")
+            hint = near(column, tuple(columns))
             raise InvalidOption(f"Table {name!r} has no column {column!r}: {hint}")
     if source.id not in described.unique:
         raise InvalidOption(
             f"Column {source.id!r} of table {name!r} is not unique, and an id must be: name the primary key with "
             "id=…, or make a unique index on it."
+        )
+    if columns[source.flag] is Family.TEXT:
+        raise InvalidOption(
+            f"Column {source.flag!r} of table {name!r} holds texts, and any text would count as set: a flag is a boolean, "
+            "or 0 and 1."
         )
     kind = _due_kind(source, f"Column {source.due!r} of table {name!r}", columns[source.due], dialect)
     table = sa.table(name, *(sa.column(column, _AS_IT_IS) for column in columns))
@@ -119,7 +124,7 @@ def query_shape(source: Query, name: str, dialect: str) -> Shape:
     columns = tuple(cast("list[str]", asked.subquery().c.keys()))
     for column in (source.id, source.due):
         if column not in columns:
-            hint = near(column, columns, otherwise=f"there are {', '.join(columns)}.")
+            hint = near(column, columns)
             raise InvalidOption(f"The query of intake {name!r} has no column {column!r}: {hint}")
     target: Any = None if flag is None else getattr(flag, "table")  # noqa: B009 - not every column has one
     if flag is not None:

@@ -14,28 +14,49 @@ from onejob.intake.due import DueKind, DueTimes, easternmost
 from onejob.intake.shapes import Shape
 
 Selected: TypeAlias = "sa.Select[*tuple[Any, ...]]"
+Compound: TypeAlias = "sa.CompoundSelect[*tuple[Any, ...]]"
 Place = tuple[Any, Any]
 """Where a page ended: the raw due time and id of its last row."""
 
+ID: Final = "onejob_id"
+DUE: Final = "onejob_due"
+"""What the id and the due time of a row are called in what is selected, beside its own columns."""
 _PARTIAL_INDEXES: Final = frozenset({"sqlite", "postgresql"})
-_WITH_OFFSET: Final = ("%+__:__", "%Z")
+_WITH_OFFSET: Final = ("%+%", "%Z")
+NULLS_LAST: Final = frozenset({"postgresql", "oracle"})
+"""Databases that sort NULL behind everything else."""
 _AFTER_DIGITS: Final = ":"
 """What sorts behind this begins with no digit, and is no time."""
 
 
 def page(
-    shape: Shape, times: DueTimes, horizon: int, after: Place | None, limit: int, *, locked: bool
-) -> Selected:
+    shape: Shape,
+    times: DueTimes,
+    horizon: int,
+    after: Place | None,
+    limit: int,
+    *,
+    locked: bool,
+    nulls_first: bool = True,
+) -> Selected | Compound:
     """Up to `limit` rows that are due by the horizon and not flagged, from where the page before ended.
 
     The last two columns are the id and the due time. Some rows may turn out to be due later: see `due_by`.
     """
     id, due = raw(shape.id), raw(shape.due)
-    wanted = [due_by(shape, times, horizon), *unflagged(shape)]
+    rows = _all_of(shape, id, due).where(*unflagged(shape))
     if after is not None:
-        wanted += [due >= after[0], sa.or_(due > after[0], id > after[1])]
-    found = _all_of(shape, id, due).where(*wanted).order_by(due, id).limit(limit)
-    return found.with_for_update(skip_locked=True) if locked and shape.lockable else found
+        behind = _behind(id, after[1], nulls_first=nulls_first)
+        rows = rows.where(due >= after[0], sa.or_(due > after[0], behind))
+    if locked and shape.lockable:
+        found = rows.where(due_by(shape, times, horizon)).order_by(due, id).limit(limit)
+        return found.with_for_update(skip_locked=True)
+    ranges = _ranges(shape, times, horizon)
+    parts = [rows.where(due_there).order_by(due, id).limit(limit) for due_there in ranges]
+    if len(parts) == 1:
+        return parts[0]
+    # Each range by the index: asked for together, they would be found by looking at all rows that are pending.
+    return sa.union_all(*(sa.select(part.subquery()) for part in parts)).order_by(DUE, ID).limit(limit)
 
 
 def mark(shape: Shape, ids: Sequence[Any], *, flagged: bool) -> sa.Update:
@@ -102,15 +123,31 @@ def due_by(shape: Shape, times: DueTimes, horizon: int, *, exactly: bool = False
     Texts are compared as texts. So those with an offset of their own are compared by the latest that could be meant,
     and what is no time at all is found, too: somebody should be told.
     """
+    if shape.kind is DueKind.TEXT and exactly:
+        due, bound = raw(shape.due), times.bound(horizon, shape.kind)
+        return sa.and_(due < _AFTER_DIGITS, _spaced(due) <= bound)
+    return sa.or_(*_ranges(shape, times, horizon))
+
+
+def _ranges(shape: Shape, times: DueTimes, horizon: int) -> list[sa.ColumnElement[bool]]:
+    """What `due_by` says, as one or several ranges of an index on the due time."""
     due, bound = raw(shape.due), times.bound(horizon, shape.kind)
     if shape.kind is not DueKind.TEXT:
-        return due <= bound
-    passed = sa.func.replace(due, "T", " ") <= bound
-    if exactly:
-        return sa.and_(due < _AFTER_DIGITS, passed)
+        return [due <= bound]
+    passed = _spaced(due) <= bound
     with_offset = sa.or_(*(due.like(pattern) for pattern in _WITH_OFFSET))
-    # The first comparison is one that an index can answer.
-    return sa.or_(sa.and_(due <= easternmost(horizon), sa.or_(passed, with_offset)), due >= _AFTER_DIGITS)
+    # Other forms of ISO 8601, as 20250806T203000 and 2025-W32-3, sort behind all of their year that are written with dashes.
+    year = int(str(bound)[:4])
+    first, last = f"{year:04}-{_AFTER_DIGITS}", f"{year + 1:04}-"
+    usual = sa.and_(
+        due <= easternmost(horizon), sa.or_(due < first, due >= last), sa.or_(passed, with_offset)
+    )
+    return [usual, sa.and_(due >= first, due < last), due >= _AFTER_DIGITS]
+
+
+def _spaced(due: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """A time in text, with a space between its date and the rest."""
+    return sa.func.replace(sa.func.replace(due, "T", " "), "t", " ")
 
 
 def unflagged(shape: Shape) -> list[sa.ColumnElement[bool]]:
@@ -125,9 +162,16 @@ def raw(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     return sa.type_coerce(column, sa.types.NullType())
 
 
+def _behind(id: sa.ColumnElement[Any], last: Any, *, nulls_first: bool) -> sa.ColumnElement[bool]:
+    """True for ids behind the last one of a page. Where a column allows it, that may be NULL, which compares with nothing."""
+    if last is not None:
+        return id > last
+    return id.is_not(None) if nulls_first else sa.false()
+
+
 def _all_of(shape: Shape, id: sa.ColumnElement[Any], due: sa.ColumnElement[Any]) -> Any:
     columns = [shape.source.c[name] for name in shape.columns]
-    return sa.select(*columns, id.label("onejob_id"), due.label("onejob_due"))
+    return sa.select(*columns, id.label(ID), due.label(DUE))
 
 
 def _is_unset(shape: Shape, flag: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

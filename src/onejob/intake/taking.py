@@ -161,7 +161,13 @@ class TakingTable:
         now = await parts.client.store.time()
         page = Page(parts, shape.name, now, self._horizon, self._suffix)
         wanted = statements.page(
-            shape, parts.reader.times, self._horizon, after, parts.per_fetch, locked=self._database.locks
+            shape,
+            parts.reader.times,
+            self._horizon,
+            after,
+            parts.per_fetch,
+            locked=self._database.locks,
+            nulls_first=self._database.dialect.name not in statements.NULLS_LAST,
         )
         async with self._database.session() as session:
             for *values, id, due in await session.execute(wanted):

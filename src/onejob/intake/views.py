@@ -75,8 +75,12 @@ class IntakeReport(msgspec.Struct, frozen=True, kw_only=True):
         return sum(table.skipped for table in self.tables)
 
     def __str__(self) -> str:
-        more = f", {self.failed:,} cannot become jobs" if self.failed else ""
-        return f"intake {self.name}: {rows(self.taken)} became jobs, {self.kept:,} had one{more}"
+        more = (
+            f", {self.failed:,} cannot become {'a job' if self.failed == 1 else 'jobs'}"
+            if self.failed
+            else ""
+        )
+        return f"intake {self.name}: {became_jobs(self.taken)}, {self.kept:,} had one already{more}"
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
@@ -209,6 +213,11 @@ class RowExplanation(msgspec.Struct, frozen=True, kw_only=True):
 def rows(number: int) -> str:
     """So many rows, in words."""
     return f"{number:,} row{'' if number == 1 else 's'}"
+
+
+def became_jobs(number: int, where: str = "") -> str:
+    """That so many rows became jobs, in words."""
+    return f"{rows(number)}{where} became {'a job' if number == 1 else 'jobs'}"
 
 
 def _counted(table: TableStatus) -> str:

@@ -21,7 +21,7 @@ from onejob.worker.attempt import Attempt
 from onejob.worker.finishing import settle_one
 from onejob.worker.observer import Observer
 from onejob.worker.runner import Runner
-from onejob.worker.setup import WorkerSetup, new_worker_id
+from onejob.worker.setup import WorkerSetup, new_worker_id, queues_in_code
 
 LEASE = 3_600_000
 """Long enough (ms) for any handler, even one that moves the clock itself."""
@@ -93,12 +93,14 @@ async def adrain(
         compresses=app.queues.compresses,
         client=app.client,
         clock=app.clock or milliseconds,
+        schedules=app.declared_schedules,
+        intakes=app.intakes,
     )
     runner = Runner(setup, threads=1, observer=observer, lease=LEASE / 1000)
     ran = Drained()
     try:
         async with lived(app.hooks):
-            served = await _served(app) if queues is None else tuple(queues)
+            served = await _served(setup) if queues is None else tuple(queues)
             while True:
                 await store.beat(Beat(worker, LEASE, queues=served, concurrency=1))
                 claims = await store.claim(Ask(worker, served, 1))
@@ -108,7 +110,7 @@ async def adrain(
                     ran.append(
                         await asyncio.create_task(_run(app, runner, observer, Attempt(claims.jobs[0])))
                     )
-                elif queues is None and served != (found := await _served(app)):
+                elif queues is None and served != (found := await _served(setup)):
                     served = found
                 elif clock is not None and claims.next_due is not None and await _somebody_waits(app, served):
                     clock.tick(max(claims.next_due, 1))
@@ -130,11 +132,10 @@ async def _run(app: App, runner: Runner, observer: Observer | None, attempt: Att
     return Ran(claimed.id, claimed.task, claimed.attempt, settlement.move, reply.settled[0], settlement.error)
 
 
-async def _served(app: App) -> tuple[str, ...]:
-    """Every queue that holds jobs, but for those of dead letters that no task names: no worker serves them."""
-    named = {task.queue for task in app.tasks.values()}
-    graves = {letter.queue for letter in await app.store.dead(None, 0, MOST_DEAD)}
-    return tuple(sorted(named | (await app.store.counts()).keys() - graves))
+async def _served(setup: WorkerSetup) -> tuple[str, ...]:
+    """Every queue that holds jobs, but for those of dead letters that the code names nowhere: no worker serves them."""
+    graves = {letter.queue for letter in await setup.store.dead(None, 0, MOST_DEAD)}
+    return tuple(sorted({*queues_in_code(setup)} | (await setup.store.counts()).keys() - graves))
 
 
 async def _somebody_waits(app: App, queues: tuple[str, ...]) -> bool:

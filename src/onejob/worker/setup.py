@@ -158,14 +158,25 @@ class Settings:
 
 
 def served_queues(wanted: Iterable[str] | str | None, setup: WorkerSetup) -> tuple[str, ...]:
-    """The queues to serve, in order: those asked for, or else every queue that a task names."""
+    """The queues to serve, in order: those asked for, or else every queue that the app's code names."""
     if isinstance(wanted, str):
         wanted = wanted.split(",")
-    names = [task.queue for task in setup.tasks.values()] if wanted is None else _listed(wanted)
+    names = queues_in_code(setup) if wanted is None else _listed(wanted)
     checked = tuple(dict.fromkeys(check_name("queue", name) for name in names))
     if wanted is not None and not checked:
-        raise InvalidOption("queues must name at least one queue; leave it out to serve those of all tasks.")
+        raise InvalidOption(
+            "queues must name at least one queue; leave it out to serve those that the app names."
+        )
     return checked or ("default",)
+
+
+def queues_in_code(setup: WorkerSetup) -> list[str]:
+    """Every queue that a task names, or a declared schedule or an intake with `using(queue=…)`."""
+    return [
+        *(task.queue for task in setup.tasks.values()),
+        *(definition.template.queue for definition in setup.schedules.values()),
+        *(intake.queue for intake in setup.intakes.values()),
+    ]
 
 
 def _listed(wanted: Iterable[str]) -> list[str]:
