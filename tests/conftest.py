@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +18,15 @@ settings.register_profile(
 )
 settings.register_profile("thorough", max_examples=5_000, stateful_step_count=20, print_blob=True, **COMMON)
 settings.load_profile(os.environ.get("ONEJOB_HYPOTHESIS", "short"))
+
+
+@pytest.fixture(autouse=True)
+def level_as_found() -> Iterator[None]:
+    """A command that is run in this process sets the logger's level, which is not for the tests behind it."""
+    logger = logging.getLogger("onejob")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.hookimpl(tryfirst=True)

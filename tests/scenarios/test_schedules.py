@@ -384,6 +384,7 @@ def test_a_policy_given_with_using_applies_and_a_kept_call_spends_the_slot(
     assert tick(app) == 1
     first = app.schedules.list()[0]
     clock.advance(60)
+    caplog.clear()
     with caplog.at_level(logging.INFO, "onejob"):
         assert tick(app) == 0
     [record] = events(caplog, "schedule.fired")
