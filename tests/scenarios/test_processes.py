@@ -6,6 +6,7 @@ Everything is real: processes, signals, a file. Signals to a whole worker are in
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -524,6 +525,7 @@ async def test_nothing_is_left_behind(app: App, tmp_path: Path) -> None:
     await app.acounts()
     async with app.worker():
         pass  # what the first worker opens for good is open
+    gc.collect()  # what tests before this one left is none of it
     channels, children, threads = open_channels(), own_children(), threading.active_count()
     async with app.worker(children=2, max_jobs_per_child=3):
         receipts = [await square.aenqueue(number) for number in range(8)]
@@ -534,7 +536,7 @@ async def test_nothing_is_left_behind(app: App, tmp_path: Path) -> None:
         for receipt in receipts:
             await ended(app, receipt)
     assert own_children() == children
-    assert open_channels() == channels
+    assert open_channels() <= channels, "fewer is fine: threads of earlier tests may still be closing theirs"
     await until(lambda: threading.active_count() <= threads)
     await app.aclose()
 
