@@ -439,8 +439,11 @@ class Store(Protocol):
         """
         ...
 
-    async def release(self, digest: bytes) -> JobId | None:
-        """Make a key vacant; its holder, whose id is returned, lives on without it."""
+    async def release(self, digest: bytes, *, holder: JobId | None = None) -> JobId | None:
+        """Make a key vacant; its holder, whose id is returned, lives on without it.
+
+        With `holder`, only while it is that one's, because who asks saw it so.
+        """
         ...
 
     async def prune(self, retention: Retention, limit: int, *, now: int | None = None) -> Pruned:

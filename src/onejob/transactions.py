@@ -144,8 +144,7 @@ class AppTransaction:
         store = self._owner.store
         if self._store is not None:
             raise WrongCall("A transaction can be entered once: call app.transaction() again for the next.")
-        if open_transaction(store) is not None:
-            raise WrongCall("A transaction of this app is open here already: transactions do not nest.")
+        refuse_nesting(store)
         return store
 
     def _opened(self, store: JobStore) -> Opened:
@@ -168,6 +167,12 @@ def open_transaction(store: JobStore | None) -> Transaction | None:
     """The open transaction of a store that this context is in."""
     innermost = _innermost.get()
     return None if innermost is None else innermost.of(store)
+
+
+def refuse_nesting(store: JobStore) -> None:
+    """Raise if this context is in an open transaction of the store."""
+    if open_transaction(store) is not None:
+        raise WrongCall("A transaction of this app is open here already: transactions do not nest.")
 
 
 class _Undo(Exception):

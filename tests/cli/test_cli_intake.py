@@ -247,6 +247,29 @@ def test_a_table_that_is_not_there_is_a_wrong_usage(post: Post) -> None:
     assert "did you mean 'sms_schedulez'" in told.talk
 
 
+def test_the_status_of_one_that_is_wrong_does_not_hide_the_others(post: Post) -> None:
+    post.sql("alter table sms_schedules rename to sms_schedulez")
+    told = post("status")
+    assert told.code == 1
+    assert told.lines == [["daily", YESTERDAYS, "0", "0", "0", "0"]]
+    assert "Error: intake sms: There is no table 'sms_schedules'" in told.talk
+    asked = post("status", "--json")
+    assert (asked.code, [data["name"] for data in asked.json_lines]) == (1, ["daily"])
+
+
+def test_the_status_of_one_whose_database_does_not_open_does_not_hide_the_others(
+    cli: Cli, post: Post, folder: Path
+) -> None:
+    (folder / "apart.py").write_text(MODULE.replace('time")', 'time", database="sqlite:///rows.db")'))
+    (folder / "rows.db").write_text("this is no database, however long one looks at it. " * 99)
+    told = cli("intake", "status", "--app", "apart:app")
+    assert told.code == 1
+    assert [line[0] for line in told.lines] == ["daily"]
+    [error] = [line for line in told.talk.splitlines() if line.startswith("Error")]
+    assert error.startswith("Error: intake sms: DatabaseError: ")
+    assert "file is not a database" in error
+
+
 def test_intakes_are_in_an_app(cli: Cli, post: Post, folder: Path) -> None:
     assert "--app" in cli("intake", "status").talk
     assert cli("intake", "status").code == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -484,6 +485,33 @@ async def _called(desk: Desk, phone: str) -> bool:
     return phone in desk.called
 
 
+async def test_a_worker_stops_though_somebodys_database_does_not_answer(
+    other: Desk, outside: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.worker.worker.GRACE", 0.1)
+    await other.table("calls")
+    other.intake(every=0.1)
+    asked, given_up = threading.Event(), threading.Event()
+
+    def hang(*_: Any) -> None:
+        asked.set()
+        given_up.wait()
+        raise ConnectionError("nobody there")
+
+    outside.dispose()
+    sa.event.listen(outside, "do_connect", hang)
+    worker = other.app.worker()
+    running = asyncio.create_task(worker.run())
+    try:
+        assert await asyncio.to_thread(asked.wait, 10)
+        worker.stop()
+        await asyncio.wait({running}, timeout=10)
+        assert running.done()
+    finally:
+        given_up.set()
+        await running
+
+
 async def test_inside_a_transaction_of_the_app_it_is_refused(either: Desk) -> None:
     await either.table("calls", (1, "+1"))
     calls = either.intake()
@@ -525,6 +553,35 @@ async def test_a_page_that_takes_too_long_is_taken_back_and_says_what_helps(
         await calls.arun()
     assert await own.jobs() == []
     assert await own.flags() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "ended"), [("own", False), ("engine", False), ("engine", True)]
+)  # in the store's own database, a key knows no job that has ended
+async def test_whoever_allows_a_row_too_late_leaves_its_next_job_the_key(
+    place: str, ended: bool, app: App, outside: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, store, release = desk_at(place, app, outside), app.store, app.store.release
+    await desk.table("calls", (1, "+1"))
+    calls = desk.intake()
+    await calls.arun()
+    if ended:
+        await adrain(app)
+    overtook: list[int] = []
+
+    async def overtaken(*arguments: Any, **options: Any) -> Any:
+        """Somebody else allows the row, and it is taken, after we have looked and before we act."""
+        monkeypatch.setattr(store, "release", release)
+        assert await calls.aallow(1, force=not ended) == "allowed"
+        overtook.append((await calls.arun()).taken)
+        return await release(*arguments, **options)
+
+    monkeypatch.setattr(store, "release", overtaken)
+    assert await calls.aallow(1, force=not ended) == "allowed"
+    assert overtook == [1]
+    report = await calls.arun()
+    assert (report.taken, report.kept) == (0, 1)
+    assert len(await desk.jobs()) == 2
 
 
 async def test_keys_that_begin_alike_are_told_apart(own: Desk) -> None:
@@ -746,4 +803,21 @@ async def test_a_long_run_says_how_far_it_is(
     ]
     assert events(caplog, "intake.page") == [
         f"intake calls: {number} rows of calls became jobs" for number in (10, 10, 5)
+    ]
+
+
+@pytest.mark.parametrize("flag", [True, False])
+async def test_rows_that_stay_are_counted_once_in_how_far_a_run_is(
+    own: Desk, flag: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "onejob.keepers")
+    monkeypatch.setattr("onejob.intake.taking.PROGRESS_EVERY", 0)
+    await own.table("calls", *((id, None if id < 4 else f"+{id}") for id in range(25)))
+    calls = sa.table("calls", *(sa.column(name) for name in ("id", "phone", "due", "scheduled")))
+    asked = sa.select(calls.c.id, calls.c.phone, calls.c.due)
+    source = Query(asked, id="id", due="due", flag=calls.c.scheduled if flag else None)
+    report = await own.app.intake("calls", source, own.call, per_fetch=10).arun()
+    assert (report.taken, report.failed) == (21, 4)
+    assert events(caplog, "intake.progress") == [
+        f"intake calls: {done} of about 25 rows" for done in (10, 20, 25)
     ]

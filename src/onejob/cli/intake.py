@@ -26,7 +26,8 @@ from onejob.cli.output import (
     say,
 )
 from onejob.cli.source import Source, app_option, refuse_options
-from onejob.core.errors import shown
+from onejob.core.errors import OnejobError, shown
+from onejob.hooks import headline
 from onejob.intake.handle import Intake
 from onejob.intake.journal import BAD_ROWS, log
 from onejob.intake.views import Allowed, IntakeReport, IntakeStatus, Progress
@@ -60,17 +61,31 @@ def intake(context: click.Context, target: str | None, as_json: bool) -> None:
 def status(target: str | None, name: str | None, as_json: bool) -> None:
     """Count the rows of all intakes, or of NAME, by table.
 
-    Of those that are pending, the ones that are due now. Names the index that a table lacks.
+    Of those that are pending, the ones that are due now. Names the index that a table lacks. Exit code 1 if one of
+    all is wrong; the others are counted nevertheless.
     """
 
     async def look(app: App) -> None:
-        found = [await one.astatus() for one in _chosen(app, name)]
+        found: list[IntakeStatus] = []
+        wrong: dict[str, Exception] = {}
+        for one in _chosen(app, name):
+            try:
+                found.append(await one.astatus())
+            except Exception as error:  # of ours, or of the database that has the rows
+                if name is not None:
+                    raise
+                wrong[one.name] = error
         if as_json:
             emit_json_lines(one.as_dict() for one in found)
-            return
-        emit_table(STATUS_COLUMNS, [row for one in found for row in _status_rows(one)])
-        for one in found:
-            _suggest(one)
+        else:
+            emit_table(STATUS_COLUMNS, [row for one in found for row in _status_rows(one)])
+            for one in found:
+                _suggest(one)
+        for failed, error in wrong.items():
+            reason = str(error) if isinstance(error, OnejobError) else headline(error)
+            say(f"Error: intake {failed}: {printable(reason)}")
+        if wrong:
+            end(1)
 
     _run(target, look)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from onejob.core.errors import InvalidOption, WrongCall, shown
+from onejob.core.errors import InvalidOption, shown
 from onejob.core.options import MAX_BULK, Seconds, check_name, millis, whole_number
 from onejob.intake.sources import Query, Rows, Source, Table
 from onejob.intake.views import Allowed, IntakeReport, IntakeStatus, Progress, RowExplanation, TableStatus
@@ -65,12 +65,11 @@ class Intake:
     async def atick(self, on_page: Callable[[Progress], None] | None = None) -> IntakeReport:
         """As `arun`, for who comes often: which tables there are is asked once a minute."""
         from onejob.intake.taking import Run
-        from onejob.transactions import open_transaction
+        from onejob.transactions import refuse_nesting
 
         parts, database, catalog = self._parts()
-        if open_transaction(parts.client.store) is not None:
-            # Elsewhere than in the store's own database, it would wait in vain for the writer that is held.
-            raise WrongCall("A transaction of this app is open here already: transactions do not nest.")
+        # Elsewhere than in the store's own database, it would wait in vain for the writer that is held.
+        refuse_nesting(parts.client.store)
         run = Run(parts, await parts.client.store.time(), on_page)
         try:
             if isinstance(self.source, Rows):

@@ -146,13 +146,13 @@ async def allow(
     now = await store.time()
     newcomer = _newcomer(parts, found, now)
     if newcomer is not None:
-        key = await store.key(newcomer.digest)
-        holder = None if key is None else key.holder.at(now)
+        holder = await _holder(parts, newcomer, now)
         if holder is not None and not holder.state.ended and not force:
             return Allowed.QUEUED
         # First the key, then the flag: the other way round, a fetch in between would set the flag again.
         if holder is not None:
-            await store.release(newcomer.digest)
+            # Not if the key is another's by now: somebody else has allowed the row, and it was taken.
+            await store.release(newcomer.digest, holder=JobId(holder.id))
     if database is not None and found.shape is not None and found.shape.flag is not None:
         from onejob.intake import statements  # see above
 

@@ -70,9 +70,13 @@ class Run:
         times = self._parts.reader.times
 
         async def count() -> int:
+            """All rows of the run, those that have left meanwhile included: a flag takes them out of the count."""
             async with database.session() as session:
                 found = [await session.execute(statements.how_many(s, times, self.horizon)) for s in shapes]
-            return sum(rows[0][0] for rows in found)
+            left = sum(rows[0][0] for rows in found)
+            if any(shape.flag is None for shape in shapes):
+                return left
+            return left + sum(table.taken + table.kept for table in self._tables.values())
 
         try:
             if self._on_page is not None:
@@ -126,7 +130,7 @@ class Run:
         if now - self._told_at >= PROGRESS_EVERY:
             self._told_at = now
             if self._about is None and count is not None:
-                self._about = self._done + await count()
+                self._about = await count()
             journal.progress(self._parts.name, self._done, self._about)
         if self._on_page is not None:
             self._on_page(Progress(self._done, max(self._done, self._about or 0)))

@@ -269,11 +269,12 @@ class Worker:
         finally:
             for task in (rounds, pumping):
                 task.cancel()
-            await asyncio.wait({rounds, pumping})
+            # A keeper may be in a thread that waits for somebody's database, and cannot be stopped.
+            await asyncio.wait({rounds, pumping}, timeout=GRACE)
             if observer is not None:
                 await observer.finish(GRACE if self._hurry_asked.is_set() else PATIENCE)
             await self._depart()
-        if not pumping.cancelled():
+        if pumping.done() and not pumping.cancelled():
             pumping.result()
 
     async def _depart(self) -> None:

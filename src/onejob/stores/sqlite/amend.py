@@ -35,9 +35,10 @@ def amend(
     return amended
 
 
-def release(session: Session, digest: bytes) -> JobId | None:
+def release(session: Session, digest: bytes, holder: JobId | None) -> JobId | None:
     """Make a key vacant; see `Store.release`."""
-    row = session.first(statements("release")["release"], {"digest": digest})
+    seen = None if holder is None else id_to_bytes(holder)
+    row = session.first(statements("release")["release"], {"digest": digest, "holder": seen})
     return None if row is None else id_from_bytes(row[0])
 
 

@@ -150,9 +150,9 @@ class SqliteStore:
         """Spend slots."""
         return await self._writer.run(lambda session: scheduling.fire(session, firings, now))
 
-    async def release(self, digest: bytes) -> JobId | None:
+    async def release(self, digest: bytes, *, holder: JobId | None = None) -> JobId | None:
         """Make a key vacant."""
-        return await self._writer.run(lambda session: amend.release(session, digest))
+        return await self._writer.run(lambda session: amend.release(session, digest, holder))
 
     async def prune(self, retention: Retention, limit: int, *, now: int | None = None) -> Pruned:
         """Remove what has been kept long enough."""

@@ -20,6 +20,13 @@ class TestRelease:
     async def test_a_key_nobody_holds_has_nobody_to_name(self, store: JobStore) -> None:
         assert await store.release(digest_of("never")) is None
 
+    async def test_a_key_is_released_for_the_holder_that_was_seen_only(self, store: JobStore) -> None:
+        first = await put(store, job(unique=Unique.once()))
+        assert await store.release(digest_of("k"), holder=first.id) == first.id
+        second = await put(store, job(unique=Unique.once()))
+        assert await store.release(digest_of("k"), holder=first.id) is None, "it is another's by now"
+        assert (await put(store, job(unique=Unique.once()))).id == second.id
+
     async def test_a_holder_that_lost_its_key_ends_without_touching_it(self, store: JobStore) -> None:
         await put(store, job(unique=Unique.in_flight()))
         old = await start_one(store)
