@@ -13,7 +13,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench torture clean
+.PHONY: help demo test coverage check format bench torture clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,9 @@ demo: $(RUNTIME) ## see duplicates being absorbed
 
 test: $(DEV) ## run the tests (ARGS="-k window" to choose, JOBS=4 for more at once)
 	@$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+coverage: $(DEV) ## write docs/COVERAGE.md: which accepted behaviour was seen on which store
+	@$(BIN)/pytest -n $(JOBS) --quiet -m "accepts and not torture" --coverage-page=docs/COVERAGE.md $(ARGS)
 
 check: $(DEV) ## check format, lint, types and the direction of imports
 	@$(BIN)/ruff format --check

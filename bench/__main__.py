@@ -7,54 +7,65 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
 
 from bench import machine
-from bench.engines.sqlite import SqliteEngine
+from bench.contests import STORES, Contest, contest
 from bench.figures import Trial
-from bench.peers import Environment, PeerMissing, huey
 from bench.report import Report
 from bench.runner import Progress, Runner, steps
 from bench.trials import QUICK, Scale, Trials
 
 HERE = Path(__file__).parent
-LATEST = HERE / "results" / "latest.json"
+RESULTS = HERE / "results"
 PATIENCE = 45.0
 """Seconds to wait in all for the machine to become idle."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--store", type=click.Choice(list(STORES)), default="sqlite", show_default=True, help="On which store."
+)
 @click.option("--runs", type=click.IntRange(1), help="How often each figure is taken. [default: 3; quick: 1]")
 @click.option("--only", metavar="NAME,…", help="Only these trials; --list names them.")
 @click.option("--list", "listing", is_flag=True, help="Name the trials, and end.")
 @click.option("--quick", is_flag=True, help="One run, less of everything, no peers.")
 @click.option("--peers/--no-peers", default=True, help="Measure other job queues, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(runs: int | None, only: str | None, listing: bool, quick: bool, peers: bool, as_json: bool) -> None:
+def main(
+    store: str, runs: int | None, only: str | None, listing: bool, quick: bool, peers: bool, as_json: bool
+) -> None:
     """Measure onejob beside the bare engine and its peers. Aims are judged, but being slow is no failure."""
     started = time.monotonic()
-    engine, notes = SqliteEngine(), list[str]()
+    notes = list[str]()
+    scale = QUICK if quick else Scale()
     runs = runs or (1 if quick else 3)
     with _scratch() as scratch:
-        trials = Trials(engine, QUICK if quick else Scale(), None, scratch / "filled")
-        chosen = _chosen(list(trials), only)
+
+        def trials(*, with_peers: bool) -> tuple[Contest, list[Trial]]:
+            field = contest(store, scratch, notes, scale.stamped, with_peers=with_peers)
+            return field, _chosen(list(Trials(field, scale, scratch / "filled")), only)
+
+        field, chosen = trials(with_peers=False)
         if listing:
             print("\n".join(trial.name for trial in chosen))
             return
-        if "drain" in {trial.name for trial in chosen}:
-            peer = _peer(notes) if peers and not quick else _no_peer(notes)
-            chosen = _chosen(list(Trials(engine, trials.scale, peer, trials.home)), only)
-        with _progress(steps(chosen, runs)) as progress:
-            results = Runner(scratch, machine.Idleness(PATIENCE), progress).run(chosen, runs)
-        settings = {"engine": f"{engine.name} ({engine.durability})", "runs": runs}
+        if peers and not quick and not STORES[store].isdisjoint(trial.name for trial in chosen):
+            notes.clear()
+            field, chosen = trials(with_peers=True)
+        engine = field.engine
+        with closing(engine), _progress(steps(chosen, runs)) as progress:
+            runner = Runner(scratch, engine.forget, machine.Idleness(PATIENCE), progress)
+            results = runner.run(chosen, runs)
+            settings = {"engine": f"{engine.name} ({engine.durability})", "runs": runs}
         taken = {"seconds": round(time.monotonic() - started)}
         report = Report(chosen, results, machine.describe(scratch), {**settings, **taken}, notes)
     data = json.dumps(report.as_data(), indent=2, ensure_ascii=False)
-    LATEST.parent.mkdir(exist_ok=True)
-    LATEST.write_text(data + "\n")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{store}.json").write_text(data + "\n")
     print(data if as_json else report.as_text())
     sys.exit(1 if results.failures else 0)
 
@@ -68,20 +79,6 @@ def _chosen(trials: list[Trial], only: str | None) -> list[Trial]:
         if name not in known:
             raise click.UsageError(f"There is no trial {name!r}: there are {', '.join(known)}.")
     return [trial for trial in trials if trial.name in names]
-
-
-def _peer(notes: list[str]) -> Environment | None:
-    try:
-        found = huey.environment()
-    except PeerMissing as error:
-        notes.append(f"huey is left out: it {error}")
-        return None
-    notes.append(f"huey {found.version}, SQLite, one thread, its best")
-    return found
-
-
-def _no_peer(notes: list[str]) -> None:
-    notes.append("huey is left out, as asked")
 
 
 @contextmanager

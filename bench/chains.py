@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from pathlib import Path
 
+from bench.engines import Engine
 from bench.jobs import arguments, define
 from bench.producing import CHUNK
 from bench.working import drained
@@ -21,14 +23,14 @@ _BATCH = 100
 _WORKER = WorkerId("bench")
 
 
-def drain(url: str, count: int, concurrency: int) -> float:
+def drain(engine: Engine, folder: Path, count: int, concurrency: int) -> float:
     """Jobs per second of a queue of chains, from the first start to the last settled row."""
-    jobs = define(url)
+    jobs = define(engine.url(folder))
     with jobs.app:
         for start in range(0, count // LENGTH, CHUNK):
             numbers = range(start, min(start + CHUNK, count // LENGTH))
             jobs.app.enqueue_many([jobs.step.job(**arguments(number), left=LENGTH - 1) for number in numbers])
-        return drained(jobs.app, url, count // LENGTH * LENGTH, concurrency, "step")
+        return drained(jobs.app, engine, folder, count // LENGTH * LENGTH, concurrency, "step")
 
 
 def fan_in(url: str, size: int) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import time
@@ -42,25 +41,20 @@ class Growth:
 
     def __call__(self, folder: Path) -> Samples:
         """Microseconds per job of each operation, at the largest size as ours, beside the smaller ones."""
-        for size in SIZES:
-            (folder / str(size)).mkdir()
-            self.engine.copy(self._filled(size), folder / str(size))
+        copies = [folder / str(size) for size in SIZES]
+        for size, copy in zip(SIZES, copies, strict=True):
+            copy.mkdir()
+            self.engine.copy(filled(self.engine, self.home, size, self.filling), copy)
         os.sync()
-        costs = asyncio.run(self._costs(folder))
+        try:
+            costs = self.engine.run(self._costs(folder))
+        finally:
+            for copy in copies:
+                self.engine.forget(copy)
         return {
             (line_key(self.filling, operation), name_of(size)): cost
             for (operation, size), cost in costs.items()
         }
-
-    def _filled(self, size: int) -> Path:
-        folder = self.home / f"{self.filling}-{size}"
-        if not folder.exists():
-            unfinished = folder.with_suffix(".part")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir(parents=True)
-            self.engine.fill(unfinished, self.filling, size)
-            unfinished.rename(folder)
-        return folder
 
     async def _costs(self, folder: Path) -> dict[tuple[str, int], float]:
         stores = {size: define(self.engine.url(folder / str(size))) for size in SIZES}
@@ -69,23 +63,14 @@ class Growth:
             for size, jobs in stores.items():
                 if number == WARMING_UP:
                     spent.update({(operation, size): 0.0 for operation in OPERATIONS})
-                await self._one_batch(
-                    jobs, lambda operation, taken, size=size: _add(spent, operation, size, taken)
+                await one_batch(
+                    jobs,
+                    self._sender(jobs),
+                    lambda operation, taken, size=size: _add(spent, operation, size, taken),
                 )
         for jobs in stores.values():
             await jobs.app.aclose()
         return {of: 1e6 * taken / (self.batches * BATCH) for of, taken in spent.items()}
-
-    async def _one_batch(self, jobs: Jobs, note: Callable[[str, float], None]) -> None:
-        """As many in as out, so that the size stays what it is."""
-        store = jobs.app.store
-        newcomers = _new_jobs(self._sender(jobs))
-        await _timed(store.enqueue(newcomers), lambda taken: note("enqueue", taken))
-        claims = await _timed(store.claim(_ASK), lambda taken: note("claim", taken))
-        if len(claims.jobs) != BATCH:
-            raise RuntimeError(f"a claim of {BATCH} jobs brought {len(claims.jobs)}")
-        done = [Settlement(job.lease, Move.COMPLETE) for job in claims.jobs]
-        await _timed(store.settle(done), lambda taken: note("settle", taken))
 
     def _sender(self, jobs: Jobs) -> Any:
         match self.filling:
@@ -95,6 +80,31 @@ class Growth:
                 return jobs.nothing.using(lane=Lane(by=KEY))
             case _:
                 return jobs.nothing
+
+
+def filled(engine: Engine, home: Path, size: int, *fillings: Filling) -> Path:
+    """A store that is to be copied, never used: made once, and kept for later runs."""
+    folder = home / "-".join([*fillings, str(size)])
+    whole = folder / "whole"
+    if not whole.exists():
+        engine.forget(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for filling in fillings:
+            engine.fill(folder, filling, size)
+        whole.touch()
+    return folder
+
+
+async def one_batch(jobs: Jobs, sender: Any, note: Callable[[str, float], None]) -> None:
+    """As many in as out, so that the size stays what it is."""
+    store = jobs.app.store
+    await _timed(store.enqueue(_new_jobs(sender)), lambda taken: note("enqueue", taken))
+    claims = await _timed(store.claim(_ASK), lambda taken: note("claim", taken))
+    if len(claims.jobs) != BATCH:
+        raise RuntimeError(f"a claim of {BATCH} jobs brought {len(claims.jobs)}")
+    done = [Settlement(job.lease, Move.COMPLETE) for job in claims.jobs]
+    await _timed(store.settle(done), lambda taken: note("settle", taken))
 
 
 def line_key(filling: Filling, operation: str) -> str:

@@ -26,21 +26,21 @@ class Drains:
 
     def without(self, folder: Path) -> float:
         """No lanes."""
-        return drain(self.engine.url(folder), self.count, CONCURRENCY)
+        return drain(self.engine, folder, self.count, CONCURRENCY)
 
     def ordered(self, folder: Path) -> float:
         """One at a time."""
-        return drain(self.engine.url(folder), self.count, CONCURRENCY, lambda number: Lane(_key(number)))
+        return drain(self.engine, folder, self.count, CONCURRENCY, lambda number: Lane(_key(number)))
 
     def wide(self, folder: Path) -> float:
         """Three at a time."""
         lanes = [Lane(_key(number), concurrency=3) for number in range(LANES)]
-        return drain(self.engine.url(folder), self.count, CONCURRENCY, lambda number: lanes[number % LANES])
+        return drain(self.engine, folder, self.count, CONCURRENCY, lambda number: lanes[number % LANES])
 
     def rated(self, folder: Path) -> float:
         """One at a time, and each lane with a rate."""
         lanes = [Lane(_key(number), rate=AMPLE) for number in range(LANES)]
-        return drain(self.engine.url(folder), self.count, CONCURRENCY, lambda number: lanes[number % LANES])
+        return drain(self.engine, folder, self.count, CONCURRENCY, lambda number: lanes[number % LANES])
 
     def limited(self, folder: Path) -> float:
         """No lanes, but limits of the queue."""
@@ -49,7 +49,7 @@ class Drains:
             queue.set_concurrency(CONCURRENCY)
             queue.set_rate(AMPLE)
 
-        return drain(self.engine.url(folder), self.count, CONCURRENCY, limit=limit)
+        return drain(self.engine, folder, self.count, CONCURRENCY, limit=limit)
 
     def beside_a_crowd(self, folder: Path) -> float:
         """One at a time, beside another lane that is full of parked jobs."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from bench.engines import Engine
 from bench.jobs import Jobs, arguments, define, refs
 
 CHUNK = 1_000
@@ -28,9 +30,9 @@ def deduplicated(url: str, count: int, repeats: int) -> float:
         return _in_chunks(jobs, jobs.unique, [arguments(number, ref(number)) for number in range(count)])
 
 
-def concurrent(url: str, count: int) -> float:
+def concurrent(engine: Engine, folder: Path, count: int) -> float:
     """Jobs per second of coroutines that each await one `aenqueue` after the other."""
-    return asyncio.run(_concurrent(url, count))
+    return engine.run(_concurrent(engine.url(folder), count))
 
 
 def one_by_one(url: str, count: int) -> float:

@@ -43,8 +43,12 @@ class Report:
 
     def _by_line(self) -> list[list[Judgement]]:
         readings = self.results.readings
-        return [
+        judged = (
             [judge(line, aim, readings) for aim in line.aims] for trial in self.trials for line in trial.lines
+        )
+        return [
+            [judgement for index, judgement in enumerate(line) if index == 0 or _says_something(judgement)]
+            for line in judged
         ]
 
     def _remarks(self) -> list[str]:
@@ -62,6 +66,12 @@ def _restlessness(readings: Sequence[Reading]) -> list[str]:
         f"the machine was not idle for {len(busy)} of {len(readings)} figures "
         f"({min(busy):.0%} to {max(busy):.0%} idle): compare only what stands in one line, and with care"
     ]
+
+
+def _says_something(judgement: Judgement) -> bool:
+    """Nobody misses a figure that is for information only."""
+    aim = judgement.aim
+    return bool(judgement.beside) or aim.at_least is not None or aim.at_most is not None
 
 
 def _row(judgement: Judgement, *, first: bool) -> tuple[str, ...]:

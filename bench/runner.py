@@ -26,6 +26,8 @@ class Runner:
     """Takes every figure in a fresh folder, on a machine as idle as it gets."""
 
     scratch: Path
+    forget: Callable[[Path], None]
+    """Called with a folder that is no longer needed."""
     idleness: Idleness
     progress: Progress
 
@@ -51,10 +53,11 @@ class Runner:
     def _take(self, trial: Trial, measure: Measure, run: int) -> list[Reading]:
         with tempfile.TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
             idle = self.idleness.wait()
-            return [
-                Reading(trial.name, line, who, run, value, idle)
-                for (line, who), value in measure(Path(folder)).items()
-            ]
+            try:
+                found = measure(Path(folder))
+            finally:
+                self.forget(Path(folder))
+        return [Reading(trial.name, line, who, run, value, idle) for (line, who), value in found.items()]
 
 
 def steps(trials: Sequence[Trial], runs: int) -> int:

@@ -1,4 +1,4 @@
-"""All trials of one engine, and what each figure aims at."""
+"""All trials of a contest; those in which it aims at nothing are left out."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import chains, lanes, producing, working
+from bench import chains, crowding, hot_key, lanes, producing, working
+from bench.aims import A_KEY_EACH, ALL_NEW, ALONE, FLAT, KEYLESS, LANELESS, PLAIN
+from bench.contests import Contest
 from bench.engines import Engine, Filling
-from bench.figures import BARE, OURS, Aim, Line, Samples, Trial, Unit, figure
+from bench.figures import OURS, Aim, Line, Measure, Samples, Trial, Unit, figure
 from bench.growth import OPERATIONS, SIZES, Growth, line_key, name_of
-from bench.peers import Environment, huey
-
-FLAT = 1.5
-UNDISTURBED = 0.83  # within 1.2 times
-LANELESS = "without"
-PLAIN = "plain jobs"
-ALONE = "alone"
-KEYLESS = "without keys"
-ALL_NEW = "all new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +25,37 @@ class Scale:
     stamped: int = 200
     resting: float = 10.0
     batches: int = 60
+    claims: int = 300
 
 
-QUICK = Scale(bulk=40_000, stamped=100, batches=40)
+QUICK = Scale(bulk=40_000, stamped=100, batches=40, claims=100)
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What is measured of one engine; `home` is where filled stores are kept meanwhile."""
+    """What is measured in a contest; `home` is where filled stores are kept meanwhile."""
 
-    engine: Engine
+    contest: Contest
     scale: Scale
-    peer: Environment | None
     home: Path
 
+    @property
+    def engine(self) -> Engine:
+        """What is measured on."""
+        return self.contest.engine
+
     def __iter__(self) -> Iterator[Trial]:
+        return (trial for trial in self._all() if any(line.aims for line in trial.lines))
+
+    def _all(self) -> Iterator[Trial]:
         yield self._bulk()
         yield self._concurrent()
         yield self._one_by_one()
         yield self._keys()
-        yield self._drain()
+        yield self._hot_key()
+        yield self._drain("drain", 100, self.scale.drained)
+        yield self._drain("drain-10", 10, self.scale.drained // 3)
+        yield self._drain("drain-1", 1, self.scale.drained // 20)
         yield self._lanes()
         yield self._crowd()
         yield self._chains()
@@ -59,30 +63,27 @@ class Trials:
         yield self._latency()
         for filling in Filling:
             yield self._growth(filling)
+        yield self._crowded()
         yield self._rest()
 
     def _bulk(self) -> Trial:
-        line = Line("bulk", "bulk enqueue, 1,000 a call", Unit.RATE, (Aim(BARE, at_least=0.35),))
-        return Trial(
-            "bulk", (line,), (figure("bulk", OURS, self._our_bulk), figure("bulk", BARE, self.engine.bulk))
-        )
+        lines = (self._line("bulk", "bulk enqueue, 1,000 a call", Unit.RATE),)
+        return self._beside_rivals("bulk", lines, figure("bulk", OURS, self._our_bulk))
 
     def _concurrent(self) -> Trial:
         def ours(folder: Path) -> float:
-            return producing.concurrent(self.engine.url(folder), self.scale.concurrent)
+            return producing.concurrent(self.engine, folder, self.scale.concurrent)
 
         title = f"{producing.WAITERS} concurrent aenqueue (bare: bulk)"
-        line = Line("concurrent", title, Unit.RATE, (Aim(BARE, at_least=0.15),))
-        measures = figure("concurrent", OURS, ours), figure("concurrent", BARE, self.engine.bulk)
-        return Trial("concurrent", (line,), measures)
+        lines = (self._line("concurrent", title, Unit.RATE),)
+        return self._beside_rivals("concurrent", lines, figure("concurrent", OURS, ours))
 
     def _one_by_one(self) -> Trial:
         def ours(folder: Path) -> float:
             return producing.one_by_one(self.engine.url(folder), self.scale.single)
 
-        line = Line("one-by-one", "enqueue one by one", Unit.RATE, (Aim(BARE, at_least=0.6),))
-        measures = figure("one-by-one", OURS, ours), figure("one-by-one", BARE, self.engine.one_by_one)
-        return Trial("one-by-one", (line,), measures)
+        lines = (self._line("one-by-one", "enqueue one by one", Unit.RATE),)
+        return self._beside_rivals("one-by-one", lines, figure("one-by-one", OURS, ours))
 
     def _keys(self) -> Trial:
         def ours(folder: Path, repeats: int) -> float:
@@ -92,34 +93,41 @@ class Trials:
             rate = ours(folder, 1)
             return {("keys-0", OURS): rate, ("keys-90", ALL_NEW): rate}
 
-        new = Aim(KEYLESS, at_least=0.7), Aim(BARE)
-        kept = Aim(ALL_NEW, at_least=1.0), Aim(BARE)
-        return Trial(
+        lines = (
+            self._line("keys-0", "bulk enqueue, all keys new", Unit.RATE),
+            self._line("keys-90", "bulk enqueue, 90 % duplicates kept", Unit.RATE),
+        )
+        return self._beside_rivals(
             "keys",
-            (
-                Line("keys-0", "bulk enqueue, all keys new", Unit.RATE, new),
-                Line("keys-90", "bulk enqueue, 90 % duplicates kept", Unit.RATE, kept),
-            ),
-            (
-                all_new,
-                figure("keys-0", KEYLESS, self._our_bulk),
-                figure("keys-90", OURS, lambda folder: ours(folder, 10)),
-                figure("keys-0", BARE, lambda folder: self.engine.deduplicated(folder, 1)),
-                figure("keys-90", BARE, lambda folder: self.engine.deduplicated(folder, 10)),
-            ),
+            lines,
+            all_new,
+            figure("keys-0", KEYLESS, self._our_bulk),
+            figure("keys-90", OURS, lambda folder: ours(folder, 10)),
         )
 
-    def _drain(self) -> Trial:
-        def ours(folder: Path) -> float:
-            return working.drain(self.engine.url(folder), self.scale.drained, concurrency=100)
+    def _hot_key(self) -> Trial:
+        def measure(folder: Path, policy: str, keys: str) -> Samples:
+            who = OURS if keys == hot_key.ONE else A_KEY_EACH
+            cost = hot_key.cost(self.engine, folder, policy, keys, self.scale.single // 2)
+            return {(f"hot-{policy}", who): cost}
 
-        aims = Aim(BARE, at_least=0.2), Aim(huey.WITHOUT_FSYNC, at_least=4), Aim(huey.WITH_FSYNC)
-        measures = [figure("drain", OURS, ours), figure("drain", BARE, self.engine.drain)]
-        if self.peer is not None:
-            kinds = huey.WITHOUT_FSYNC, huey.WITH_FSYNC
-            measures += [figure("drain", who, huey.drain(self.peer, who)) for who in kinds]
-        line = Line("drain", "drain of no-op jobs, concurrency 100", Unit.RATE, aims)
-        return Trial("drain", (line,), tuple(measures))
+        lines = tuple(
+            self._line(f"hot-{policy}", f"other keys beside {hot_key.PRODUCERS} on one, {policy}", Unit.COST)
+            for policy in hot_key.POLICIES
+        )
+        measures = [
+            lambda folder, policy=policy, keys=keys: measure(folder, policy, keys)
+            for policy in hot_key.POLICIES
+            for keys in (hot_key.ONE, hot_key.EACH)
+        ]
+        return Trial("hot-key", lines, tuple(measures))
+
+    def _drain(self, name: str, concurrency: int, count: int) -> Trial:
+        def ours(folder: Path) -> float:
+            return working.drain(self.engine, folder, count, concurrency)
+
+        lines = (self._line(name, f"drain of no-op jobs, concurrency {concurrency}", Unit.RATE),)
+        return self._beside_rivals(name, lines, figure(name, OURS, ours))
 
     def _lanes(self) -> Trial:
         drains = lanes.Drains(self.engine, self.scale.drained)
@@ -129,34 +137,29 @@ class Trials:
             return {(key, LANELESS): rate for key in measures}
 
         measures = {
-            "lanes-ordered": (f"drain, {lanes.LANES} lanes, one at a time", drains.ordered, 0.5),
-            "lanes-wide": (f"drain, {lanes.LANES} lanes, three at a time", drains.wide, 0.5),
-            "lanes-rated": (f"drain, {lanes.LANES} lanes, each with a rate", drains.rated, None),
-            "lanes-limited": ("drain, limits of the queue", drains.limited, None),
+            "lanes-ordered": (f"drain, {lanes.LANES} lanes, one at a time", drains.ordered),
+            "lanes-wide": (f"drain, {lanes.LANES} lanes, three at a time", drains.wide),
+            "lanes-rated": (f"drain, {lanes.LANES} lanes, each with a rate", drains.rated),
+            "lanes-limited": ("drain, limits of the queue", drains.limited),
         }
-        lines = tuple(
-            Line(key, title, Unit.RATE, (Aim(LANELESS, at_least=aim),))
-            for key, (title, _, aim) in measures.items()
-        )
-        ours = (figure(key, OURS, measure) for key, (_, measure, _) in measures.items())
+        lines = tuple(self._line(key, title, Unit.RATE) for key, (title, _) in measures.items())
+        ours = (figure(key, OURS, measure) for key, (_, measure) in measures.items())
         return Trial("lanes", lines, (without, *ours))
 
     def _crowd(self) -> Trial:
         drains = lanes.Drains(self.engine, self.scale.drained)
         title = f"drain, {lanes.LANES} lanes beside one with {lanes.CROWD:,} parked"
-        line = Line("crowd", title, Unit.RATE, (Aim(ALONE, at_least=UNDISTURBED),))
         measures = figure("crowd", OURS, drains.beside_a_crowd), figure("crowd", ALONE, drains.ordered)
-        return Trial("crowd", (line,), measures)
+        return Trial("crowd", (self._line("crowd", title, Unit.RATE),), measures)
 
     def _chains(self) -> Trial:
         def plain(folder: Path) -> float:
-            return working.drain(self.engine.url(folder), self.scale.drained, concurrency=100)
+            return working.drain(self.engine, folder, self.scale.drained, concurrency=100)
 
         def ours(folder: Path) -> float:
-            return chains.drain(self.engine.url(folder), self.scale.drained, concurrency=100)
+            return chains.drain(self.engine, folder, self.scale.drained, concurrency=100)
 
-        title = f"drain, chains of {chains.LENGTH}"
-        line = Line("chains", title, Unit.RATE, (Aim(PLAIN),))
+        line = self._line("chains", f"drain, chains of {chains.LENGTH}", Unit.RATE)
         return Trial("chains", (line,), (figure("chains", OURS, ours), figure("chains", PLAIN, plain)))
 
     def _fan_in(self) -> Trial:
@@ -176,14 +179,14 @@ class Trials:
 
     def _latency(self) -> Trial:
         def ours(folder: Path) -> Samples:
-            p50, p99 = working.latency(self.engine.url(folder), self.scale.stamped)
+            p50, p99 = working.latency(self.engine, folder, self.scale.stamped)
             return {("latency-p50", OURS): p50, ("latency-p99", OURS): p99}
 
         lines = (
-            Line("latency-p50", "idle, enqueue to start, p50", Unit.LATENCY, (Aim(at_most=3.0),)),
-            Line("latency-p99", "idle, enqueue to start, p99", Unit.LATENCY),
+            self._line("latency-p50", "idle, enqueue to start, p50", Unit.LATENCY),
+            self._line("latency-p99", "idle, enqueue to start, p99", Unit.LATENCY),
         )
-        return Trial("latency", lines, (ours,), most_runs=2)
+        return self._beside_rivals("latency", lines, ours, most_runs=2)
 
     def _growth(self, filling: Filling) -> Trial:
         smallest, *others = [name_of(size) for size in SIZES[:-1]]
@@ -195,16 +198,33 @@ class Trials:
         growth = Growth(self.engine, filling, self.home, self.scale.batches)
         return Trial(f"growth-{filling}", lines, (growth,), most_runs=2)
 
+    def _crowded(self) -> Trial:
+        full = f"{crowding.SIZE:,} waiting and as many done"
+        lines = (
+            self._line(crowding.P50, f"claim, {full}, p50", Unit.LATENCY),
+            self._line(crowding.P99, f"claim, {full}, p99", Unit.LATENCY),
+        )
+        measure = crowding.Crowding(self.engine, self.home, self.scale.claims)
+        return Trial("crowded", lines, (measure,), most_runs=2)
+
     def _rest(self) -> Trial:
         def ours(folder: Path) -> Samples:
             memory, load = working.at_rest(self.engine.url(folder), self.scale.resting)
             return {("rest-memory", OURS): memory, ("rest-load", OURS): load}
 
         lines = (
-            Line("rest-memory", "worker at rest, memory", Unit.MEMORY, (Aim(at_most=60.0),)),
-            Line("rest-load", "worker at rest, load", Unit.LOAD, (Aim(at_most=0.5),)),
+            self._line("rest-memory", "worker at rest, memory", Unit.MEMORY),
+            self._line("rest-load", "worker at rest, load", Unit.LOAD),
         )
         return Trial("rest", lines, (ours,), most_runs=1)
 
     def _our_bulk(self, folder: Path) -> float:
         return producing.bulk(self.engine.url(folder), self.scale.bulk)
+
+    def _line(self, key: str, title: str, unit: Unit) -> Line:
+        return Line(key, title, unit, self.contest.aims.get(key, ()))
+
+    def _beside_rivals(
+        self, name: str, lines: tuple[Line, ...], *ours: Measure, most_runs: int | None = None
+    ) -> Trial:
+        return Trial(name, lines, (*ours, *self.contest.rivals.get(name, ())), most_runs)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import machine
+from bench.engines import Engine
 from bench.jobs import arguments, define
 from bench.producing import CHUNK
 from onejob import App, Lane, State
@@ -24,7 +25,8 @@ SETTLING_DOWN = 2.0
 
 
 def drain(
-    url: str,
+    engine: Engine,
+    folder: Path,
     count: int,
     concurrency: int,
     lane: Callable[[int], Lane | None] = lambda _: None,
@@ -34,30 +36,34 @@ def drain(
 
     `lane` is that of the n-th job; `limit` sets limits of their queue.
     """
-    jobs = define(url)
+    jobs = define(engine.url(folder))
     with jobs.app:
         limit(jobs.app.queue("default"))
         for start in range(0, count, CHUNK):
-            numbers = range(start, start + CHUNK)
+            numbers = range(start, min(start + CHUNK, count))
             calls = [jobs.nothing.using(lane=lane(number)).job(**arguments(number)) for number in numbers]
             jobs.app.enqueue_many(calls)
-        return drained(jobs.app, url, count, concurrency)
+        return drained(jobs.app, engine, folder, count, concurrency)
 
 
-def drained(app: App, url: str, count: int, concurrency: int, task: str = "nothing") -> float:
+def drained(
+    app: App, engine: Engine, folder: Path, count: int, concurrency: int, task: str = "nothing"
+) -> float:
     """The same, of the jobs of a task that are there or come of them."""
+    engine.analyze(folder)
     os.sync()
-    with worker(url, concurrency):
+    with worker(engine.url(folder), concurrency):
         # The newest job is settled last, so that looking is cheap.
         unsettled = f"task:{task} state:parked,waiting,running"
         until(lambda: not app.jobs(unsettled, limit=1).jobs, "the queue to be drained")
     return count / (_span(app, count, f"task:{task}") / 1000)
 
 
-def latency(url: str, count: int) -> tuple[float, float]:
+def latency(engine: Engine, folder: Path, count: int) -> tuple[float, float]:
     """Milliseconds from before the enqueue to the handler's first line in another process: p50 and p99."""
+    url = engine.url(folder)
     with serving(url, concurrency=10):
-        waits = sorted(asyncio.run(_stamped(url, count)))
+        waits = sorted(engine.run(_stamped(url, count)))
     return waits[count // 2] * 1000, waits[count * 99 // 100] * 1000
 
 

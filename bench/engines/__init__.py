@@ -5,9 +5,10 @@ Another store is another module that fits `Engine`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Filling(StrEnum):
@@ -22,13 +23,18 @@ class Filling(StrEnum):
 
 
 class Engine(Protocol):
-    """One store's engine. Rates are in rows per second, durable as the store is."""
+    """One store's engine. Rates are in rows per second, durable as the store is. A folder stands for a store."""
 
     name: str
     durability: str
 
     def url(self, folder: Path) -> str:
         """A store of ours, fresh if the folder is."""
+        ...
+
+    @property
+    def run(self) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+        """Run a producer's coroutine, in the loop that its peers have as well."""
         ...
 
     def one_by_one(self, folder: Path) -> float:
@@ -43,8 +49,8 @@ class Engine(Protocol):
         """Offer many rows per commit, each key `repeats` times; only the first of them is inserted."""
         ...
 
-    def drain(self, folder: Path) -> float:
-        """Claim a batch in one commit and delete it in the next, until nothing is left."""
+    def drain(self, folder: Path, batch: int) -> float:
+        """Claim a batch in one commit and end it in the next, until nothing is left."""
         ...
 
     def fill(self, folder: Path, filling: Filling, count: int) -> None:
@@ -53,4 +59,16 @@ class Engine(Protocol):
 
     def copy(self, source: Path, target: Path) -> None:
         """Copy a store that nobody has open."""
+        ...
+
+    def analyze(self, folder: Path) -> None:
+        """Let the engine look at what a store was just filled with, as it would do by itself in time."""
+        ...
+
+    def forget(self, folder: Path) -> None:
+        """Remove what the engine keeps of a folder elsewhere."""
+        ...
+
+    def close(self) -> None:
+        """Stop what was started."""
         ...

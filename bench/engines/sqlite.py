@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -46,6 +48,7 @@ class SqliteEngine:
 
     name = "sqlite"
     durability = "WAL, synchronous=FULL"
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = staticmethod(asyncio.run)
 
     def url(self, folder: Path) -> str:
         """See `Engine`."""
@@ -83,7 +86,7 @@ class SqliteEngine:
             connection.execute("commit")
         return _rate(connection, ROWS, started)
 
-    def drain(self, folder: Path) -> float:
+    def drain(self, folder: Path, batch: int) -> float:
         """See `Engine`."""
         connection = _fresh(folder)
         connection.execute("begin immediate")
@@ -92,7 +95,7 @@ class SqliteEngine:
         started = time.perf_counter()
         while True:
             connection.execute("begin immediate")
-            claimed = list(connection.execute(_CLAIM, (time.time(), BATCH)))
+            claimed = list(connection.execute(_CLAIM, (time.time(), batch)))
             connection.execute("commit")
             if not claimed:
                 return _rate(connection, DRAINED_ROWS, started)
@@ -107,6 +110,15 @@ class SqliteEngine:
     def copy(self, source: Path, target: Path) -> None:
         """See `Engine`."""
         shutil.copyfile(source / "jobs.db", target / "jobs.db")
+
+    def analyze(self, folder: Path) -> None:
+        """Its planner needs no statistics for statements like ours."""
+
+    def forget(self, folder: Path) -> None:
+        """All there is lies in the folder."""
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 def _fresh(folder: Path) -> apsw.Connection:

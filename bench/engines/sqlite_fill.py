@@ -1,7 +1,4 @@
-"""Fills a SQLite store of ours: one row made by the store's own operations, then copied by SQL.
-
-So the rows are as the store writes them, whatever its columns are.
-"""
+"""Fills a SQLite store of ours with copies of a row that the store itself wrote, whatever its columns are."""
 
 from __future__ import annotations
 
@@ -10,20 +7,14 @@ from pathlib import Path
 
 import apsw
 
-from bench.engines import Filling
-from bench.jobs import Jobs, arguments, define
-from onejob import Lane, Unique
-from onejob.core.job import WorkerId
-from onejob.core.lifecycle import Move, Settlement
-from onejob.store import Ask, Beat, Retention
+from bench.engines import Filling, model
 
-DAY = 24 * 3_600_000
 _NUMBERS = "with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < :count)"
 
 
 def fill(url: str, path: Path, filling: Filling, count: int) -> None:
     """Make the model row, copy it `count` times, and leave the file without a log to replay."""
-    asyncio.run(_make_model(url, filling))
+    asyncio.run(model.make(url, filling))
     connection = apsw.Connection(str(path))
     connection.pragma("synchronous", "off")
     connection.pragma("cache_size", -256_000)
@@ -45,35 +36,6 @@ def fill(url: str, path: Path, filling: Filling, count: int) -> None:
     connection.execute("commit")
     connection.pragma("wal_checkpoint", "truncate")
     connection.close()
-
-
-async def _make_model(url: str, filling: Filling) -> None:
-    jobs = define(url)
-    once = jobs.nothing.using(unique=Unique.once(by="number"))
-    async with jobs.app as app:
-        if filling is Filling.PARKED:
-            await _park_one(jobs)
-            return
-        crowd = jobs.nothing.using(lane=Lane("model"))
-        senders = {Filling.KEYS: once, Filling.LANES: crowd}
-        await senders.get(filling, jobs.nothing).aenqueue(**arguments(-1))
-        if filling in (Filling.WAITING, Filling.LANES):
-            return
-        claims = await app.store.claim(Ask(WorkerId("model"), ("default",), 1))
-        await app.store.settle([Settlement(job.lease, Move.COMPLETE) for job in claims.jobs])
-        await app.store.leave(WorkerId("model"))
-        if filling is Filling.KEYS:
-            await app.store.prune(Retention(completed=-1), 10)  # its job goes, the key remembers it
-
-
-async def _park_one(jobs: Jobs) -> None:
-    """A job that runs and is never done, and behind it in its lane the model of a parked one."""
-    store = jobs.app.store
-    runs = WorkerId("crowd")
-    await store.beat(Beat(runs, lease=DAY))
-    for _ in range(2):
-        await jobs.stamp.using(lane=Lane("crowd")).aenqueue(sent=0.0)
-    await store.claim(Ask(runs, ("default",), 1))
 
 
 def _copy(connection: apsw.Connection, table: str, new: dict[str, str | None], count: int) -> None:

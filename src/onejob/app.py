@@ -236,17 +236,20 @@ class App:
         self.hooks.set_lifespan(function)
         return function
 
-    def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: object = None) -> list[Receipt[Any]]:
         """Enqueue calls made with `task.job(…)`: one receipt each, in order, as if enqueued one by one.
 
         Everything is checked before anything is stored; then each 1,000 are one commit per queue. A call that
-        its policy refuses gets a receipt that says `rejected`.
+        its policy refuses gets a receipt that says `rejected`. With a `connection` of your own to the store's
+        PostgreSQL database, all of it is part of the transaction that is open there.
         """
-        return self.client.enqueue_many(calls)
+        return self.client.enqueue_many(calls, connection)
 
-    async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
+    async def aenqueue_many(
+        self, calls: Iterable[Call[Any]], *, connection: object = None
+    ) -> list[Receipt[Any]]:
         """As `enqueue_many`, in async code."""
-        return await self.client.aenqueue_many(calls)
+        return await self.client.aenqueue_many(calls, connection)
 
     def transaction(self, timeout: Seconds = 5) -> AppTransaction:
         """Your own statements and this app's enqueues in one commit: `async with` or `with` it `as tx`.

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from onejob.core.errors import StoreClosed, WrongCall
+from onejob.loops import new_loop
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ class BackgroundLoop:
     """An event loop on its own daemon thread."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="onejob-loop", daemon=True)
         self._thread.start()
 

@@ -41,10 +41,11 @@ class Batcher(Generic[Item, Reply]):
 
     `send` must be all or nothing, and safe to repeat for the same item. If a batch fails with an error that
     `may_be_one` says could be due to a single item, its items are sent again one by one, so that one bad item
-    does not fail its neighbours. An item whose waiter was cancelled before it was sent is never sent.
+    does not fail its neighbours. An item whose waiter was cancelled before it was sent is never sent. A batch
+    that takes longer than `slow` seconds holds up no others: the next one overtakes it.
     """
 
-    __slots__ = ("_gathered", "_limit", "_loop", "_may_be_one", "_send", "_sender")
+    __slots__ = ("_gathered", "_limit", "_loop", "_may_be_one", "_send", "_sender", "_slow", "_turn")
 
     def __init__(
         self,
@@ -52,10 +53,13 @@ class Batcher(Generic[Item, Reply]):
         *,
         limit: int,
         may_be_one: Callable[[Exception], bool],
+        slow: float | None = None,
     ) -> None:
         self._send = send
         self._limit = limit
         self._may_be_one = may_be_one
+        self._slow = slow
+        self._turn = 0
         self._loop = asyncio.get_running_loop()
         self._gathered: list[tuple[Item, Waiting[Reply]]] = []
         self._sender: asyncio.Task[None] | None = None
@@ -70,16 +74,25 @@ class Batcher(Generic[Item, Reply]):
         """Add an item to the next batch, whose reply goes to `waiting`."""
         self._gathered.append((item, waiting))
         if self._sender is None:
-            # An empty context: a batch carries many callers' items and must not inherit the first one's.
-            self._sender = self._loop.create_task(self._drain(), context=contextvars.Context())
+            self._start()
+
+    def _start(self) -> None:
+        # An empty context: a batch carries many callers' items and must not inherit the first one's.
+        self._sender = self._loop.create_task(self._drain(), context=contextvars.Context())
 
     async def _drain(self) -> None:
         batch: list[tuple[Item, Waiting[Reply]]] = []
+        turn = self._turn
+        overtaking: asyncio.TimerHandle | None = None
         try:
-            while self._gathered:
+            while self._gathered and self._turn == turn:
                 batch = self._gathered[: self._limit]
                 del self._gathered[: self._limit]
+                if self._slow is not None:
+                    overtaking = self._loop.call_later(self._slow, self._overtake)
                 await self._round_trip([pair for pair in batch if not pair[1].done()])
+                if overtaking is not None:
+                    overtaking.cancel()
         except BaseException:
             # The loop is being torn down: whoever still waits would wait for ever.
             for _, waiting in [*batch, *self._gathered]:
@@ -87,7 +100,17 @@ class Batcher(Generic[Item, Reply]):
             self._gathered.clear()
             raise
         finally:
-            self._sender = None
+            if overtaking is not None:
+                overtaking.cancel()
+            if self._turn == turn:
+                self._sender = None
+
+    def _overtake(self) -> None:
+        """The batch under way waits for something, a busy key or a dead connection: others do not wait for it."""
+        self._turn += 1
+        self._sender = None
+        if self._gathered:
+            self._start()
 
     async def _round_trip(self, batch: list[tuple[Item, Waiting[Reply]]]) -> None:
         if not batch:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -26,6 +26,7 @@ from onejob.core.errors import (
     StoreBusy,
     StoreClosed,
     StoreFull,
+    WrongCall,
     shown,
 )
 from onejob.core.job import ChainId, JobId, NewJob
@@ -40,11 +41,13 @@ from onejob.operations import explain_one_call, release_one_call, revoke_one_cal
 from onejob.plans import Call
 from onejob.receipt import Receipt, in_words, lane_in_words, refusal
 from onejob.results import await_last, result_of
-from onejob.store import Amended, JobStore, Transaction
+from onejob.store import Amended, JobStore, Joined
 from onejob.transactions import open_transaction
 
 R = TypeVar("R")
 T = TypeVar("T")
+SLOW = 0.3
+"""Seconds after which single calls no longer wait for those before them, where a store can do several things at once."""
 
 
 class Client:
@@ -89,42 +92,49 @@ class Client:
                 background = self._background = self._background or BackgroundLoop()
         return background
 
-    def enqueue(self, call: Call[R]) -> Receipt[R]:
-        """Enqueue one call, from a thread without an event loop."""
-        refuse_in_loop("await {}.aenqueue(…)", call.planner.task)
+    def enqueue(self, call: Call[R], connection: object = None) -> Receipt[R]:
+        """Enqueue one call, from a thread without an event loop; or on a connection of the user's, who may block his."""
+        if connection is None:
+            refuse_in_loop("await {}.aenqueue(…)", call.planner.task)
         if not self.hooks.watch_enqueue:
-            return self._receipt(call, self._ask_from_thread(self._new_job(call)))
+            return self._receipt(call, self._ask_from_thread(self._new_job(call), connection))
         self.hooks.ask_in_thread((call,), self.background)
-        answer = self._ask_from_thread(self._new_job(call))
+        answer = self._ask_from_thread(self._new_job(call), connection)
         self.hooks.tell_in_thread((Receipt(answer, call, self),), self.background)
         return self._receipt(call, answer)
 
-    async def aenqueue(self, call: Call[R]) -> Receipt[R]:
+    async def aenqueue(self, call: Call[R], connection: object = None) -> Receipt[R]:
         """Enqueue one call; whatever is enqueued at the same time shares its round trip."""
         if not self.hooks.watch_enqueue:
-            return self._receipt(call, await self._ask(self._new_job(call)))
+            return self._receipt(call, await self._ask(self._new_job(call), connection))
         await self.hooks.ask((call,))
-        answer = await self._ask(self._new_job(call))
+        answer = await self._ask(self._new_job(call), connection)
         await self.hooks.tell((Receipt(answer, call, self),))
         return self._receipt(call, answer)
 
-    def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
-        """Enqueue any number of calls, in order, from a thread without an event loop."""
-        refuse_in_loop("await app.aenqueue_many(…)")
+    def enqueue_many(self, calls: Iterable[Call[Any]], connection: object = None) -> list[Receipt[Any]]:
+        """Enqueue any number of calls, in order, from a thread; see `enqueue`."""
+        if connection is None:
+            refuse_in_loop("await app.aenqueue_many(…)")
         checked, hooks = _checked(calls), self.hooks
         if hooks.watch_enqueue:
             hooks.ask_in_thread(checked, self.background)
-        receipts = self.background.call(self._enqueue_all(checked))
+        if connection is None:
+            receipts = self.background.call(self._enqueue_all(checked))
+        else:
+            receipts = self._enqueue_joined(checked, self._join(connection))
         if hooks.watch_enqueue:
             hooks.tell_in_thread(receipts, self.background)
         return receipts
 
-    async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
+    async def aenqueue_many(
+        self, calls: Iterable[Call[Any]], connection: object = None
+    ) -> list[Receipt[Any]]:
         """Enqueue any number of calls, in order."""
         checked, hooks = _checked(calls), self.hooks
         if hooks.watch_enqueue:
             await hooks.ask(checked)
-        receipts = await self._enqueue_all(checked)
+        receipts = await self._enqueue_all(checked, connection)
         if hooks.watch_enqueue:
             await hooks.tell(receipts)
         return receipts
@@ -226,14 +236,18 @@ class Client:
     def _new_job(self, call: Call[Any]) -> NewJob:
         return call.planner.new_job(call, new_id(), _caller(), self._clock)
 
-    def _ask(self, job: NewJob) -> Awaitable[Answer]:
+    def _ask(self, job: NewJob, connection: object) -> Awaitable[Answer]:
+        if connection is not None:
+            return _one(self._join(connection).aenqueue, job)
         transaction = open_transaction(self._store)
-        return self._batcher().put(job) if transaction is None else _enqueue_in(transaction, job)
+        return self._batcher().put(job) if transaction is None else _one(transaction.enqueue, job)
 
-    def _ask_from_thread(self, job: NewJob) -> Answer:
+    def _ask_from_thread(self, job: NewJob, connection: object) -> Answer:
+        if connection is not None:
+            return self._join(connection).enqueue([job], self._wait)[0]
         transaction = open_transaction(self._store)
         if transaction is not None:
-            return self.background.call(_enqueue_in(transaction, job))
+            return self.background.call(_one(transaction.enqueue, job))
         answered: concurrent.futures.Future[Answer] = concurrent.futures.Future()
         try:
             self.background.loop.call_soon_threadsafe(self._put, job, answered)
@@ -256,24 +270,49 @@ class Client:
         if batcher is None:
             for other in [loop for loop in self._batchers if loop.is_closed()]:
                 del self._batchers[other]  # a batcher holds its loop, so it would not go by itself
-            batcher = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one)
+            slow = SLOW if self.store.exchanges > 1 else None
+            batcher = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one, slow=slow)
             self._batchers[loop] = batcher
         self._last = (loop, batcher)
         return batcher
 
-    async def _enqueue_all(self, calls: Sequence[Call[Any]]) -> list[Receipt[Any]]:
+    async def _enqueue_all(self, calls: Sequence[Call[Any]], connection: object = None) -> list[Receipt[Any]]:
         transaction = open_transaction(self._store)
         enqueue = self.store.enqueue if transaction is None else transaction.enqueue
+        if connection is not None:
+            enqueue = self._join(connection).aenqueue
+        answers: list[Answer] = []
+        for jobs in self._new_jobs(calls):
+            answers += await enqueue(jobs)
+        return self._receipts(calls, answers)
+
+    def _enqueue_joined(self, calls: Sequence[Call[Any]], joined: Joined) -> list[Receipt[Any]]:
+        answers: list[Answer] = []
+        for jobs in self._new_jobs(calls):
+            answers += joined.enqueue(jobs, self._wait)
+        return self._receipts(calls, answers)
+
+    def _new_jobs(self, calls: Sequence[Call[Any]]) -> Iterator[list[NewJob]]:
+        """The jobs of the calls, as many at a time as a store takes."""
         caller, clock = _caller(), self._clock
-        receipts: list[Receipt[Any]] = []
         for start in range(0, len(calls), MAX_BULK):
             chunk = calls[start : start + MAX_BULK]
             ids = new_ids(len(chunk))
-            jobs = [
-                call.planner.new_job(call, id, caller, clock) for call, id in zip(chunk, ids, strict=True)
-            ]
-            answers = await enqueue(jobs)
-            receipts += [Receipt(a, call, self) for a, call in zip(answers, chunk, strict=True)]
+            yield [call.planner.new_job(call, id, caller, clock) for call, id in zip(chunk, ids, strict=True)]
+
+    def _join(self, connection: object) -> Joined:
+        if open_transaction(self._store) is not None:
+            raise WrongCall(
+                "connection=… was given inside app.transaction() or complete(), which is a transaction of its own, and two do "
+                "not commit as one: leave connection=… out to enqueue in the block's, or do it outside of the block."
+            )
+        return self.store.join(connection)
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.background.call(coroutine)
+
+    def _receipts(self, calls: Sequence[Call[Any]], answers: Sequence[Answer]) -> list[Receipt[Any]]:
+        receipts = [Receipt(answer, call, self) for answer, call in zip(answers, calls, strict=True)]
         for receipt in receipts:
             if receipt.former_lane is not None:
                 log_lane(receipt)
@@ -293,8 +332,8 @@ class Client:
         return receipt
 
 
-async def _enqueue_in(transaction: Transaction, job: NewJob) -> Answer:
-    return (await transaction.enqueue([job]))[0]
+async def _one(enqueue: Callable[[list[NewJob]], Awaitable[list[Answer]]], job: NewJob) -> Answer:
+    return (await enqueue([job]))[0]
 
 
 def _checked(calls: Iterable[Call[Any]]) -> list[Call[Any]]:

@@ -18,7 +18,8 @@ from onejob.core.identity import fingerprint
 from onejob.core.job import ChainId, Job, JobId, NewJob, State
 from onejob.core.judge import Answer, Holder, Outcome, judge
 from onejob.core.lane import LanePlan
-from onejob.standing import READY, Surroundings, how_it_stands, lane_in_words, span, still_waited_for
+from onejob.core.span import span
+from onejob.standing import READY, Surroundings, how_it_stands, lane_in_words, still_waited_for
 from onejob.store import Key, LaneView
 
 

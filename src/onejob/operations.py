@@ -107,8 +107,10 @@ async def surroundings(store: JobStore, job: Job) -> Surroundings:
     ready = lane is not None and job.state in READY
     before = first_before(job, lane) if lane is not None and ready else None
     last = await store.last(job.id)
+    now = await store.time()
+    is_due = job.state in READY or (job.state is State.DELAYED and job.due <= now)
     return Surroundings(
-        now=await store.time(),
+        now=now,
         workers=await store.workers(),
         limits=limits,
         running=running,
@@ -116,6 +118,7 @@ async def surroundings(store: JobStore, job: Job) -> Surroundings:
         ahead=await store.ahead(job.id) if ready else 0,
         before=None if before is None else await store.job(before),
         blockers=await store.blockers(job.id) if job.blockers and job.state is State.BLOCKED else (),
+        delays=await store.delays(job.id) if is_due else (),
         last=last if last is not None and last.chain_index else None,
     )
 

@@ -73,7 +73,8 @@ class Identified(Protocol):
 
 
 class CallSettings(TaskSettings, total=False):
-    """What only `.using(…)` takes: `at` (an aware datetime) instead of `delay`; `force` to run in any case.
+    """What only `.using(…)` takes: `at` (an aware datetime) instead of `delay`; `force` to run in any case; `connection`, one of
+    your own, to enqueue in its transaction.
 
     `blockers` are receipts or ids of jobs whose chains must have ended before this one may start. If one of them does
     not complete, this one fails, unless `on_blocker_failure="run"`.
@@ -83,6 +84,7 @@ class CallSettings(TaskSettings, total=False):
     force: bool
     blockers: Iterable[Identified | str]
     on_blocker_failure: OnBlockerFailure
+    connection: object
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +118,7 @@ def changed(
     new: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:
-            hint = near(name, known)
+            hint = near(name, known if of_task else (*known, "connection"))
             raise InvalidOption(f"There is no option {shown(name)}: {hint}")
         new[name] = _CHECKS[name](value)
     if "delay" in new:

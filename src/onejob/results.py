@@ -79,6 +79,6 @@ def _why_gone(uncommitted: bool) -> str:
             "the result after that"
         )
     return (
-        "it ended and was pruned, or was deleted, or the transaction that enqueued it was rolled back. "
+        "it ended and was pruned, or was deleted, or the transaction that enqueued it was rolled back or is still open. "
         "App(retention=…) says how long ended jobs are kept"
     )

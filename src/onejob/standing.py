@@ -9,7 +9,8 @@ import msgspec
 
 from onejob.core.job import Job, JobId, State
 from onejob.core.lane import QueueLimits
-from onejob.store import Blocker, LaneView, WorkerView
+from onejob.core.span import span
+from onejob.store import Blocker, Delay, LaneView, WorkerView
 
 READY = frozenset({State.WAITING, State.PARKED})
 NAMED = 3
@@ -33,6 +34,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Who takes the slot that it waits for, or has its turn next."""
     blockers: Sequence[Blocker] = ()
     """The chains that it waits for, while it is blocked."""
+    delays: Sequence[Delay] = ()
+    """Whose transactions keep it from being started, while it is due."""
     last: Job | None = None
     """The last job of its chain, if that is longer than one."""
 
@@ -58,6 +61,7 @@ def how_it_stands(job: Job, around: Surroundings) -> Iterator[str]:
     yield f"Job {job.id} of task {job.task!r} in queue {job.queue!r}: {_standing(job, around)}"
     if job.state in READY:
         yield from _held_up(job, around)
+    yield from map(_delayed_by, around.delays)
     if around.lane is not None:
         yield f"Its {lane_in_words(around.lane)}."
     if around.last is not None:
@@ -73,15 +77,6 @@ def lane_in_words(view: LaneView) -> str:
     """How a lane stands."""
     plan, ready = view.plan, _jobs(view.ready, "is", "are")
     return f'lane "{plan.key}" takes {plan}: {view.taken} of {plan.concurrency} slots in use, {ready} ready'
-
-
-def span(milliseconds: int) -> str:
-    """A length of time as people say it."""
-    seconds = abs(milliseconds) / 1000
-    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{seconds:.1f}".removesuffix(".0") + " s" if seconds >= 0.1 else f"{milliseconds} ms"
 
 
 def _standing(job: Job, around: Surroundings) -> str:
@@ -148,6 +143,18 @@ def _held_up(job: Job, around: Surroundings) -> Iterator[str]:
         yield f"The queue limit of {limits.concurrency} is full: so many jobs of {job.queue!r} are running."
     if limits.rate is not None:
         yield f"Queue {job.queue!r} starts at most {limits.rate}, all its jobs together."
+
+
+def _delayed_by(delay: Delay) -> str:
+    named = f"application {delay.application!r}" if delay.application else "an application without a name"
+    where = "" if delay.address is None else f" at {delay.address}"
+    since = "" if delay.age is None else f", in a transaction for {span(delay.age)}"
+    idle = ", idle now" if delay.idle else ""
+    said = f" It last said: {_first_line(delay.query)}" if delay.query else ""
+    return (
+        f"Database session {delay.session} ({named}{where}{since}{idle}) has locked {delay.what}: no worker can start the "
+        f"job before that transaction ends.{said}"
+    )
 
 
 def _behind(around: Surroundings) -> str:

@@ -31,7 +31,7 @@ On a cluster, a queue is the unit of placement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -227,6 +227,23 @@ class Blocker(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class Delay(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's open transaction that keeps a due job from being started."""
+
+    what: str
+    """What it has locked, such as `its row`."""
+    session: int
+    """The server's number for it."""
+    application: str = ""
+    address: str | None = None
+    age: int | None = None
+    """How long (ms) it has been open, if that may be known."""
+    idle: bool = False
+    """It waits for its client, not for the server."""
+    query: str = ""
+    """What it last said."""
+
+
 class Due(msgspec.Struct, frozen=True):
     """Schedules whose next slot has come, the most overdue first, and when the next of the others is due."""
 
@@ -262,6 +279,13 @@ class Finding(msgspec.Struct, frozen=True):
     """Nothing more can be found out before this is mended."""
 
 
+class Migration(msgspec.Struct, frozen=True):
+    """One step of building the schema."""
+
+    name: str
+    applied: bool
+
+
 class DeadErrors(msgspec.Struct, frozen=True):
     """Dead letters that died of the same: the first line of their errors."""
 
@@ -287,6 +311,11 @@ class Store(Protocol):
     @property
     def dialect(self) -> str | None:
         """The SQL that `Transaction.execute` speaks, as SQLAlchemy names it; None if it speaks none."""
+        ...
+
+    @property
+    def exchanges(self) -> int:
+        """How many calls of `settle` one worker should have under way at once: more than one if others do the work."""
         ...
 
     async def open(self) -> None:
@@ -476,6 +505,51 @@ class Store(Protocol):
         """
         ...
 
+    def join(self, connection: object) -> Joined:
+        """The transaction that is open on a user's own connection to the store's database.
+
+        `InvalidOption` if that is no connection that this store knows. Its use raises `WrongCall` if no transaction is
+        open there, or if it leads to another database. A store that users cannot connect to raises `WrongCall`.
+        """
+        ...
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date, even if the URL says that `open` shall not."""
+        ...
+
+    async def migration_script(self) -> str:
+        """What `migrate` would do, as SQL for people who apply it themselves; empty if that is nothing.
+
+        Changes nothing. `WrongCall` where that is no way.
+        """
+        ...
+
+
+class Joined(Protocol):
+    """A transaction that is open on a user's own connection.
+
+    What is enqueued is visible to others, and hinted at, exactly when he commits; rolled back, nothing of it remains.
+    What his driver raises comes out as it is. A call that is refused leaves his transaction usable. Duplicates that are
+    absorbed here are not counted, because nobody says whether he commits.
+    """
+
+    def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        wait: Callable[[Coroutine[Any, Any, None]], None],
+        *,
+        now: int | None = None,
+    ) -> list[Answer]:
+        """As `Store.enqueue`, in this thread, on a connection of sync code.
+
+        `wait` runs a coroutine of the store's to its end: something may have to be asked on a connection of its own.
+        """
+        ...
+
+    async def aenqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
+        """As `Store.enqueue`, on a connection of async code."""
+        ...
+
 
 class Transaction(Protocol):
     """The user's own writes and enqueues in one commit."""
@@ -530,6 +604,13 @@ class Inspector(Protocol):
 
         Never creates or changes a store, and never raises for a state that it is there to report: no store yet,
         no right to use it, another version's schema, damage.
+        """
+        ...
+
+    async def migrations(self) -> list[Migration]:
+        """The steps that build the schema, in order; never makes or changes one.
+
+        Raises `SchemaMismatch` if the store is newer than we.
         """
         ...
 
@@ -598,6 +679,10 @@ class Inspector(Protocol):
 
     async def followers(self, chain: ChainId) -> list[JobId]:
         """Jobs that start only after this chain has ended."""
+        ...
+
+    async def delays(self, id: JobId) -> list[Delay]:
+        """Whose open transactions keep a due job from being started; none where writers take turns."""
         ...
 
 

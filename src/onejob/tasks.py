@@ -32,12 +32,12 @@ _NOWHERE = ""
 class Outlet(Protocol):
     """Where calls go: an app's client."""
 
-    def enqueue(self, call: Call[R]) -> Receipt[R]:
-        """Enqueue from a thread."""
+    def enqueue(self, call: Call[R], connection: object = None) -> Receipt[R]:
+        """Enqueue from a thread; with a connection of the user's, in the transaction that is open there."""
         ...
 
-    async def aenqueue(self, call: Call[R]) -> Receipt[R]:
-        """Enqueue from a coroutine."""
+    async def aenqueue(self, call: Call[R], connection: object = None) -> Receipt[R]:
+        """Enqueue from a coroutine, likewise."""
         ...
 
     def explain_call(self, call: Call[Any]) -> Explanation:
@@ -68,60 +68,82 @@ class Outlet(Protocol):
 class Sender(Generic[P, R]):
     """Enqueues calls of one task with the same options."""
 
-    def __init__(self, planner: Planner[R], outlet: Callable[[], Outlet], app_window: int | None) -> None:
+    def __init__(
+        self,
+        planner: Planner[R],
+        outlet: Callable[[], Outlet],
+        app_window: int | None,
+        connection: object = None,
+    ) -> None:
         self._planner = planner
         self._outlet = outlet
         self._app_window = app_window
+        self._connection = connection
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
         """Ask for the task to be run with these arguments; returns what became of it."""
-        return self._outlet().enqueue(self._planner.call(args, kwargs))
+        return self._outlet().enqueue(self._planner.call(args, kwargs), self._connection)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
         """As `enqueue`, in async code."""
-        return await self._outlet().aenqueue(self._planner.call(args, kwargs))
+        return await self._outlet().aenqueue(self._planner.call(args, kwargs), self._connection)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for `app.enqueue_many([…])`, checked now and stored then."""
-        return self._planner.call(args, kwargs)
+        return self.planner.call(args, kwargs)
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Say what this call would get if it were enqueued now, and why; nothing is enqueued."""
-        return self._outlet().explain_call(self._planner.call(args, kwargs))
+        return self._outlet().explain_call(self.planner.call(args, kwargs))
 
     async def aexplain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """As `explain`, in async code."""
-        return await self._outlet().aexplain_call(self._planner.call(args, kwargs))
+        return await self._outlet().aexplain_call(self.planner.call(args, kwargs))
 
     def release(self, *args: P.args, **kwargs: P.kwargs) -> JobId | None:
         """Make the key of this call vacant; returns the job that held it, which lives on without it."""
-        return self._outlet().release_call(self._planner.call(args, kwargs))
+        return self._outlet().release_call(self.planner.call(args, kwargs))
 
     async def arelease(self, *args: P.args, **kwargs: P.kwargs) -> JobId | None:
         """As `release`, in async code."""
-        return await self._outlet().arelease_call(self._planner.call(args, kwargs))
+        return await self._outlet().arelease_call(self.planner.call(args, kwargs))
 
     def revoke(self, *args: P.args, **kwargs: P.kwargs) -> Amended:
         """Stop the job that holds the key of this call; see `App.revoke` for the answers."""
-        return self._outlet().revoke_call(self._planner.call(args, kwargs))
+        return self._outlet().revoke_call(self.planner.call(args, kwargs))
 
     async def arevoke(self, *args: P.args, **kwargs: P.kwargs) -> Amended:
         """As `revoke`, in async code."""
-        return await self._outlet().arevoke_call(self._planner.call(args, kwargs))
+        return await self._outlet().arevoke_call(self.planner.call(args, kwargs))
 
     def using(self, **settings: Unpack[CallSettings]) -> Sender[P, R]:
         """The same task with other options: `unique`, `lane`, `priority`, `delay`, `at`, `expires`, `retry`,
-        `timeout`, `max_crashes`, `queue`, `dead_letter`, `force`, `blockers`, `on_blocker_failure`. `unique=` replaces the whole policy; None turns it off."""
+        `timeout`, `max_crashes`, `queue`, `dead_letter`, `force`, `blockers`, `on_blocker_failure`. `unique=` replaces the whole policy; None turns it off.
+
+        `connection=` is a connection of your own to the store's PostgreSQL database (asyncpg, psycopg 3, SQLAlchemy 2): what
+        is then enqueued is part of the transaction that is open there, and exists if and when you commit."""
+        connection = settings.pop("connection", self._connection)
         planner = self._planner
-        options = changed(planner.options, settings)
-        made: Planner[R] = Planner(
-            planner.task, planner.codec, options, self._app_window, planner.queues, backoffs=planner.backoffs
-        )
-        return Sender(made, self._outlet, self._app_window)
+        if settings:
+            options = changed(planner.options, settings)
+            planner = Planner[R](
+                planner.task,
+                planner.codec,
+                options,
+                self._app_window,
+                planner.queues,
+                backoffs=planner.backoffs,
+            )
+        return Sender(planner, self._outlet, self._app_window, connection)
 
     @property
     def planner(self) -> Planner[R]:
-        """How calls become jobs."""
+        """How calls become jobs; for everything but enqueuing them on a connection of the user's."""
+        if self._connection is not None:
+            raise InvalidOption(
+                f"using(connection=…) of task {self._planner.task!r} is for enqueue(…) and aenqueue(…) only; for several calls, "
+                "app.enqueue_many([task.job(…), …], connection=…)."
+            )
         return self._planner
 
 

@@ -47,6 +47,9 @@ class Outcome:
 class Cli:
     """Runs commands in this process, without a terminal."""
 
+    def __init__(self, url: str = URL) -> None:
+        self.url = url
+
     def __call__(self, *arguments: str) -> Outcome:
         result = CliRunner().invoke(program, arguments, prog_name="onejob")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -55,7 +58,7 @@ class Cli:
 
     def at(self, *arguments: str) -> Outcome:
         """The same on the test's store."""
-        return self(*arguments, "--url", URL)
+        return self(*arguments, "--url", self.url)
 
 
 def run(*arguments: str, timeout: float = 60, **options: Any) -> Outcome:

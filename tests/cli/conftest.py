@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Cli
+from commands import URL, Cli
 from shop import Shop
 
 
@@ -21,17 +21,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def cli() -> Cli:
-    return Cli()
+def url() -> str:
+    """The store of the shop; a module that is run on every store has a fixture of its own."""
+    return URL
 
 
 @pytest.fixture
-def make_shop() -> Iterator[Callable[..., Shop]]:
+def cli(url: str) -> Cli:
+    return Cli(url)
+
+
+@pytest.fixture
+def make_shop(url: str) -> Iterator[Callable[..., Shop]]:
     """Makes shops on the test's store, at a time of the test's choice."""
     made: list[Shop] = []
 
     def make(**options: Any) -> Shop:
-        made.append(Shop(**options))
+        made.append(Shop(url, **options))
         return made[-1]
 
     yield make

@@ -13,8 +13,8 @@ from onejob.testing import drain
 class Shop:
     """An app with a task that is unique, one that fails and one that collects."""
 
-    def __init__(self, **options: Any) -> None:
-        self.app = App(URL, **options)
+    def __init__(self, url: str = URL, **options: Any) -> None:
+        self.app = App(url, **options)
 
         @self.app.task(name="shop.send", unique=Unique.once(by="user"))
         def send(user: str, count: int = 1) -> str:

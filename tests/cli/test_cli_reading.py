@@ -10,11 +10,18 @@ from collections.abc import Callable
 import pytest
 from commands import URL, Cli, Terminal
 from shop import Shop
+from stored import is_postgres, table
 
 from onejob import State
 from onejob.core.job import WorkerId
 from onejob.store import Beat
 from onejob.testing import FakeClock
+
+
+@pytest.fixture
+def url(store_url: str) -> str:
+    return store_url if is_postgres(store_url) else URL
+
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -40,7 +47,7 @@ def test_status_counts_by_queue_and_state(cli: Cli, shop: Shop) -> None:
 def test_status_as_json_is_one_document(cli: Cli, shop: Shop) -> None:
     shop.send.enqueue("u1")
     data = cli.at("status", "--json").json
-    assert data["url"] == URL
+    assert data["url"] == cli.url
     assert data["queues"]["default"]["counts"] == {str(state): int(state == "waiting") for state in State}
     assert data["queues"]["default"]["longest_wait"] >= 0
     assert data["workers"] == []
@@ -52,10 +59,10 @@ def test_status_of_an_empty_store_is_empty(cli: Cli, shop: Shop) -> None:
     assert cli.at("status", "--json").json["queues"] == {}
 
 
-def test_status_at_a_terminal_is_a_table(shop: Shop) -> None:
+def test_status_at_a_terminal_is_a_table(shop: Shop, url: str) -> None:
     shop.failed()
     shop.send.enqueue("u1")
-    with Terminal("status", "--url", URL) as terminal:
+    with Terminal("status", "--url", url) as terminal:
         code, seen = terminal.end()
     assert code == 0
     assert re.search(r"queue +waiting +failed +longest wait", terminal.text)
@@ -112,13 +119,13 @@ def test_no_match_is_exit_code_3_and_a_wrong_filter_2(cli: Cli, shop: Shop) -> N
     assert "did you mean 'state'?" in wrong.talk
 
 
-def test_what_a_job_says_cannot_act_on_a_terminal(cli: Cli, shop: Shop) -> None:
+def test_what_a_job_says_cannot_act_on_a_terminal(cli: Cli, shop: Shop, url: str) -> None:
     [id] = shop.failed(text="\x1b[2J\x9b31m\tnew\nline [bold]")
     for outcome in (cli.at("jobs"), cli.at("job", id), cli.at("jobs", "--json"), cli.at("job", id, "--json")):
         assert outcome.code == 0
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", outcome.out)
     assert len(cli.at("jobs").lines[0]) == 10
-    with Terminal("job", id, "--url", URL) as terminal:
+    with Terminal("job", id, "--url", url) as terminal:
         seen = terminal.end()[1]
     assert "\x1b[2J" not in seen
     assert "[bold]" in seen
@@ -142,18 +149,18 @@ def test_job_tells_everything(cli: Cli, shop: Shop) -> None:
     assert data["error"] is None
 
 
-def test_job_at_a_terminal_lays_the_payload_out(shop: Shop) -> None:
+def test_job_at_a_terminal_lays_the_payload_out(shop: Shop, url: str) -> None:
     receipt = shop.send.enqueue("a user with quite a long name, so that one line would not do", count=3)
-    with Terminal("job", receipt.id, "--url", URL) as terminal:
+    with Terminal("job", receipt.id, "--url", url) as terminal:
         code, seen = terminal.end()
     assert code == 0
     assert '\r\n      "count": 3\r\n' in seen
 
 
-def test_a_payload_that_cannot_be_read_is_said_to_be_so(cli: Cli, shop: Shop) -> None:
+def test_a_payload_that_cannot_be_read_is_said_to_be_so(cli: Cli, shop: Shop, url: str) -> None:
     receipt = shop.send.enqueue("u1")
     with shop.app.transaction() as tx:
-        tx.execute("update onejob_job set payload = ?", (b"\x80\x04pickle",))
+        tx.execute(f"update {table(url, 'job')} set payload = :payload", {"payload": b"\x80\x04pickle"})
     assert dict(cli.at("job", receipt.id).lines)["args"] == "(the payload cannot be read)"
     assert cli.at("job", receipt.id, "--json").json["args"] is None
 
@@ -220,7 +227,7 @@ def test_a_key_of_several_tasks_is_told_one_by_one(cli: Cli, shop: Shop) -> None
 def _other(user: str) -> None: ...
 
 
-def test_keys_are_listed(cli: Cli, shop: Shop) -> None:
+def test_keys_are_listed(cli: Cli, shop: Shop, url: str) -> None:
     assert shop.app.count() == 0
     assert cli.at("keys").code == 3
     receipt = shop.send.enqueue("u1")
@@ -236,7 +243,7 @@ def test_keys_are_listed(cli: Cli, shop: Shop) -> None:
     assert data["holds"] is True
     assert data["holder"] == receipt.id
     assert cli.at("keys", "--queue", "mail").code == 3
-    with Terminal("keys", "--url", URL) as terminal:
+    with Terminal("keys", "--url", url) as terminal:
         assert terminal.end()[0] == 0
         assert re.search(r"key +queue +task", terminal.text)
 
@@ -252,10 +259,10 @@ def test_ages_are_the_stores(cli: Cli, make_shop: Callable[..., Shop]) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_a_list_fits_the_terminal_and_ids_stay_whole(shop: Shop, columns: int) -> None:
+def test_a_list_fits_the_terminal_and_ids_stay_whole(shop: Shop, columns: int, url: str) -> None:
     ids = shop.failed(2, text="a rather long story of what went wrong")
     shop.send.enqueue("a user with a long name")
-    with Terminal("jobs", "--url", URL, columns=columns) as terminal:
+    with Terminal("jobs", "--url", url, columns=columns) as terminal:
         assert terminal.end()[0] == 0
     lines = terminal.text.splitlines()
     assert max(len(line) for line in lines) <= columns

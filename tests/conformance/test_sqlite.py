@@ -1,10 +1,9 @@
-"""The SQLite store keeps every promise of the contract, as a file and in memory."""
+"""The SQLite store keeps every promise of the contract."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,8 @@ from onejob.testing.clock import FakeClock
 from onejob.testing.conformance import *  # noqa: F403
 
 
-@pytest.fixture(params=["memory", "file"])
-def store(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) -> Iterator[JobStore]:
-    opened = open_store(
-        "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db", clock=clock
-    )
+@pytest.fixture
+def store(clock: FakeClock, sqlite_url: str) -> Iterator[JobStore]:
+    opened = open_store(sqlite_url, clock=clock)
     yield opened
     asyncio.run(opened.close())

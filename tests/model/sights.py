@@ -98,7 +98,7 @@ def seen_job(job: Job, now: int) -> tuple[Any, ...]:
         (job.attempt, job.failures, job.crashes, job.misses, job.max_crashes),
         job.items,
         job.follows,
-        job.aborting,
+        job.aborting and state == "running",  # what an ended job was asked is not kept everywhere
         job.ended,
         job.worker if state == "running" else None,
         job.lane,
@@ -126,7 +126,7 @@ def model_job(job: ModelJob, now: int) -> tuple[Any, ...]:
         (job.attempt, job.failures, job.crashes, job.misses, call.max_crashes),
         job.items,
         job.follows,
-        job.aborting,
+        job.aborting and state == "running",
         job.ended,
         job.worker if state == "running" else None,
         None if call.lane is None else call.lane.key,

@@ -42,8 +42,8 @@ class FileBesideModel(StoreBesideModel):
 
 
 TestMemory = MemoryBesideModel.TestCase
-TestMemory.settings = settings(max_examples=max(settings().max_examples * 3 // 4, 1))
+TestMemory.settings = settings(max_examples=max(settings().max_examples * 2 // 5, 1))
 TestFile = FileBesideModel.TestCase
-TestFile.settings = settings(max_examples=max(settings().max_examples // 5, 1))
+TestFile.settings = settings(max_examples=max(settings().max_examples * 2 // 5, 1))
 
 pytestmark = pytest.mark.timeout(600)

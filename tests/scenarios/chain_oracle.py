@@ -16,7 +16,9 @@ from itertools import count, groupby
 from typing import Any
 
 import apsw
+from stored import is_postgres, table
 
+from onejob import App
 from onejob.core.job import State
 
 _JOB = "'job', new.id, coalesce(new.chain, new.id), new.chain_index, new.state, new.follows, new.digest"
@@ -43,6 +45,54 @@ end;
 """
 
 READ = "select by, what, job, chain, place, state, follows, digest from storm_record order by number"
+
+_POSTGRES_JOB = """'job', uuid_send(new.id), uuid_send(coalesce(new.chain, new.id)), new.chain_index, new.state,
+    uuid_send(new.follows), new.digest"""
+
+POSTGRES_RECORD = (
+    """create table storm_record (
+        number bigint generated always as identity, by xid8 not null default pg_current_xact_id(), what text, job bytea,
+        chain bytea, place integer, state text, follows bytea, digest bytea)""",
+    f"""create function storm_job() returns trigger language plpgsql as $$ begin
+        insert into storm_record (what, job, chain, place, state, follows, digest) values ({_POSTGRES_JOB});
+        return null;
+    end $$""",
+    "create trigger storm_new_job after insert on {job} for each row execute function storm_job()",
+    """create trigger storm_job after update of state, follows, digest, chain, chain_index on {job}
+        for each row execute function storm_job()""",
+    """create function storm_no_job() returns trigger language plpgsql as $$ begin
+        insert into storm_record (what, job) values ('gone', uuid_send(old.id));
+        return null;
+    end $$""",
+    "create trigger storm_no_job after delete on {job} for each row execute function storm_no_job()",
+    """create function storm_blocker() returns trigger language plpgsql as $$ begin
+        insert into storm_record (what, job, chain) values ('blocker', uuid_send(new.job), uuid_send(new.chain));
+        return null;
+    end $$""",
+    "create trigger storm_blocker after insert on {blocker} for each row execute function storm_blocker()",
+)
+POSTGRES_READ = """
+select by::text, what, job, chain, place, state, follows, digest
+from storm_record order by pg_xact_commit_timestamp(xmin), number
+"""
+"""In the order of the commits, as everybody could see them."""
+
+
+async def record(app: App) -> None:
+    """Have a store write everything down."""
+    await app.store.open()
+    async with app.transaction() as tx:
+        for statement in POSTGRES_RECORD if is_postgres(app.url) else (RECORD,):
+            names = {"job": table(app.url, "job"), "blocker": table(app.url, "blocker")}
+            await tx.execute(statement.replace("{job}", names["job"]).replace("{blocker}", names["blocker"]))
+
+
+async def judged(app: App) -> Oracle:
+    """What is to be said of the record."""
+    postgres = is_postgres(app.url)
+    async with app.transaction(timeout=60) as tx:
+        rows = await tx.execute(POSTGRES_READ if postgres else READ)
+    return Oracle(lets_go_later=postgres).replay(rows)
 
 
 def tell_commits(connection: apsw.Connection) -> None:
@@ -117,6 +167,8 @@ class Commit:
 class Oracle:
     """Replays a record; `violations` says what must never have happened."""
 
+    lets_go_later: bool = False
+    """Who is let go need not be so in the very commit that ends what it waited for: somebody may have had its row."""
     jobs: dict[bytes, Seen] = field(default_factory=dict)
     chains: dict[bytes, Chain] = field(default_factory=dict)
     waiting: defaultdict[bytes, list[Seen]] = field(default_factory=lambda: defaultdict(list))
@@ -214,7 +266,7 @@ class Oracle:
                 self.released += 1
 
     def _look_at_wait(self, job: Seen) -> None:
-        if job.state is not State.BLOCKED or job.follows is not None:
+        if job.state is not State.BLOCKED or job.follows is not None or self.lets_go_later:
             return
         if all(self.chains[root].ended for root in job.blockers):
             self._say(job, "is blocked although nothing that it waits for lives")

@@ -31,7 +31,7 @@ MOST_IN_BATCH = 25
 ONCE, LATEST = Unique.once(by="number", within=3600, failed="keep"), Unique.latest(by="hot")
 OPTIONS: dict[str, Any] = {"retry": Retry(attempts=4, backoff=Fixed(0.02)), "max_crashes": 1_000}
 EFFECTS = "create table effects (key text primary key, task text not null)"
-EFFECT = "insert into effects values (?, ?)"
+EFFECT = "insert into effects values (:key, :task)"
 EFFECT_UNLESS_THERE = EFFECT + " on conflict do nothing"
 
 
@@ -41,7 +41,7 @@ async def plain(number: int, total: int, hot: int) -> int:
     total = begin(number, total)
     await asyncio.sleep(random.uniform(0, 0.01))
     async with app.transaction() as tx:
-        await tx.execute(EFFECT_UNLESS_THERE, (current_job().idempotency_key, "plain"))
+        await tx.execute(EFFECT_UNLESS_THERE, {"key": current_job().idempotency_key, "task": "plain"})
     go_on(number, total, hot)
     return total
 
@@ -53,7 +53,7 @@ def threaded(number: int, total: int, hot: int) -> int:
     go_on(number, total, hot)
     time.sleep(random.uniform(0, 0.01))
     with app.transaction() as tx:
-        tx.execute(EFFECT_UNLESS_THERE, (current_job().idempotency_key, "threaded"))
+        tx.execute(EFFECT_UNLESS_THERE, {"key": current_job().idempotency_key, "task": "threaded"})
     return total
 
 
@@ -63,7 +63,7 @@ async def completing(number: int, total: int, hot: int) -> int:
     total = begin(number, total)
     job = current_job()
     async with job.complete(total) as tx:
-        await tx.execute(EFFECT, (job.idempotency_key, "completing"))
+        await tx.execute(EFFECT, {"key": job.idempotency_key, "task": "completing"})
         go_on(number, total, hot)
     return tx.output
 
@@ -74,7 +74,7 @@ async def forking(number: int, total: int, hot: int) -> int:
     total = begin(number, total)
     job = current_job()
     async with job.complete(total) as tx:
-        await tx.execute(EFFECT, (job.idempotency_key, "forking"))
+        await tx.execute(EFFECT, {"key": job.idempotency_key, "task": "forking"})
         sides = [await side.aenqueue(number, which) for which in range(2)]
         go_on(number, total, hot, blockers=sides)
     return tx.output
@@ -86,7 +86,7 @@ async def side(number: int, which: int) -> int:
         raise Fail("for good")
     job = current_job()
     async with job.complete(1) as tx:
-        await tx.execute(EFFECT, (job.idempotency_key, "side"))
+        await tx.execute(EFFECT, {"key": job.idempotency_key, "task": "side"})
     return tx.output
 
 
@@ -94,7 +94,7 @@ async def side(number: int, which: int) -> int:
 async def audit(number: int) -> list[str]:
     """Waits for some chains; says how they ended."""
     async with app.transaction() as tx:
-        await tx.execute(EFFECT_UNLESS_THERE, (current_job().idempotency_key, "audit"))
+        await tx.execute(EFFECT_UNLESS_THERE, {"key": current_job().idempotency_key, "task": "audit"})
     return [str(blocker.state) for blocker in current_job().blockers]
 
 

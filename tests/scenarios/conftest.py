@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
+from stage import Gate
 
 from onejob import App
-from onejob.testing import FakeClock, adrain
-
-STORES = {"memory": "memory:", "file": "sqlite:///{folder}/jobs.db"}
+from onejob.testing import FakeClock
 
 
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-@pytest.fixture(params=STORES)
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the apps of a test keep their jobs; a later store adds a line to STORES."""
-    return STORES[request.param].format(folder=tmp_path)
 
 
 @pytest.fixture
@@ -44,29 +34,6 @@ def make_app(store_url: str, clock: FakeClock) -> Iterator[Callable[..., App]]:
 @pytest.fixture
 def app(make_app: Callable[..., App]) -> App:
     return make_app()
-
-
-class Gate:
-    """A handler waits at it, so that a test can act while a job runs."""
-
-    def __init__(self) -> None:
-        self.entered = asyncio.Event()
-        self.opened = asyncio.Event()
-
-    async def pass_through(self) -> None:
-        self.entered.set()
-        await self.opened.wait()
-
-    @asynccontextmanager
-    async def held(self, app: App) -> AsyncIterator[None]:
-        """Inside the block a job stands at the gate; afterwards everything due has run."""
-        draining = asyncio.create_task(adrain(app))
-        await asyncio.wait_for(self.entered.wait(), 10)
-        try:
-            yield
-        finally:
-            self.opened.set()
-            await draining
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy
 
 from onejob import App, Table
+from onejob.stores.postgres.transaction import PostgresTransaction
 from onejob.stores.sqlite.transaction import SqliteTransaction
 
 
@@ -18,11 +19,11 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_in_store(when: str) -> None:
+def die_in_store(kind: Any, when: str) -> None:
     """Die in the transaction that sets the flags: before it does, or after."""
-    execute = SqliteTransaction.execute
+    execute = kind.execute
 
-    async def deadly(self: SqliteTransaction, statement: str, parameters: Any = ()) -> Any:
+    async def deadly(self: Any, statement: str, parameters: Any = ()) -> Any:
         setting = statement.startswith("UPDATE")
         if setting and when == "before":
             die()
@@ -31,7 +32,7 @@ def die_in_store(when: str) -> None:
             die()
         return result
 
-    SqliteTransaction.execute = deadly  # type: ignore[method-assign]
+    kind.execute = deadly
 
 
 def die_in_engine(engine: sqlalchemy.Engine, when: str) -> None:
@@ -51,7 +52,8 @@ async def main(database: str, when: str) -> None:
 
         engine = None if database == "own" else sqlalchemy.create_engine(database)
         if when in ("before", "after"):
-            die_in_store(when) if engine is None else die_in_engine(engine, when)
+            kind = PostgresTransaction if app.url.startswith("postgresql:") else SqliteTransaction
+            die_in_store(kind, when) if engine is None else die_in_engine(engine, when)
         calls = app.intake("calls", Table("calls", due="due", database=engine), call, per_fetch=20)
         report = await calls.arun()
         print(report.taken, report.kept)  # noqa: T201 - what the test reads

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import sqlalchemy
+from stored import is_postgres
 
 from onejob import App, Intake, Table
 from onejob.core.job import Job, NewJob
@@ -24,7 +25,12 @@ create table {name} (
     id integer primary key, phone text, message text, scheduled_time text, scheduled boolean default false
 )
 """
-LISTING = re.compile(r"sqlite_master|sqlite_schema|pragma", re.IGNORECASE)
+STOP_FLAGS = """
+create function stop_flags() returns trigger language plpgsql as $$ begin raise exception 'no flags today'; end $$
+"""
+LISTING = re.compile(
+    r"sqlite_master|sqlite_schema|pragma|pg_catalog|pg_class|information_schema", re.IGNORECASE
+)
 """What asks which tables and columns there are."""
 
 
@@ -55,13 +61,16 @@ class Post:
         settings.setdefault("arguments", lambda row: {"to": row["phone"], "text": row["message"]})
         return self.app.intake(name, source, self.send, **settings)
 
-    async def sql(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement where the tables are."""
+    async def sql(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Run one statement, with parameters as `:name`, where the tables are."""
         if self.engine is None:
             async with self.app.transaction() as tx:
                 return await tx.execute(statement, parameters)
         with self.engine.begin() as connection:
-            result = connection.exec_driver_sql(statement, tuple(parameters))
+            if parameters:
+                result = connection.execute(sqlalchemy.text(statement), parameters)
+            else:
+                result = connection.exec_driver_sql(statement)
             return [tuple(row) for row in result] if result.returns_rows else []
 
     async def create(self, *names: str) -> None:
@@ -77,16 +86,38 @@ class Post:
                 {"id": id, "phone": f"+{id}", "message": f"m{id}", "scheduled_time": due, **more}
                 for id in some
             ]
-            marks = ", ".join(f"({', '.join('?' * len(row))})" for row in rows)
-            values = [value for row in rows for value in row.values()]
-            await self.sql(f"insert into {table} ({', '.join(rows[0])}) values {marks}", values)
+            marks = ", ".join(
+                f"({', '.join(f':{name}{place}' for name in row)})" for place, row in enumerate(rows)
+            )
+            values = {
+                f"{name}{place}": value for place, row in enumerate(rows) for name, value in row.items()
+            }
+            await self.sql(f"insert into {table} ({', '.join(rows[0])}) values {marks}", **values)
 
     async def flag(self, id: int, value: bool | None, table: str = TABLE) -> None:
-        await self.sql(f"update {table} set scheduled = ? where id = ?", (value, id))
+        await self.sql(f"update {table} set scheduled = :value where id = :id", value=value, id=id)
 
     async def flags(self, table: str = TABLE) -> dict[int, Any]:
         """What stands in the flag column, by id."""
         return dict(await self.sql(f"select id, scheduled from {table} order by id"))
+
+    async def stop_flags(self) -> None:
+        """Have every attempt to write a flag fail."""
+        if self._speaks_postgres:
+            await self.sql(STOP_FLAGS)
+            await self.sql(
+                f"create trigger stop_flags before update on {TABLE} for each row execute function stop_flags()"
+            )
+        else:
+            refusal = "select raise(abort, 'no flags today')"
+            await self.sql(f"create trigger stop_flags before update on {TABLE} begin {refusal}; end")
+
+    async def let_flags(self) -> None:
+        await self.sql("drop trigger stop_flags" + (f" on {TABLE}" if self._speaks_postgres else ""))
+
+    @property
+    def _speaks_postgres(self) -> bool:
+        return is_postgres(self.app.url) if self.engine is None else self.engine.dialect.name == "postgresql"
 
     async def jobs(self) -> list[Job]:
         """All jobs on record, the oldest first."""
@@ -112,12 +143,15 @@ class Statements:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.values: list[Any] = []
+        """What stood in the places for values of each."""
         self.enqueues: list[int] = []
         """How many jobs each call of the store brought."""
 
-    def note(self, statement: str) -> None:
+    def note(self, statement: str, values: Any = ()) -> None:
         if not LISTING.search(statement):
             self.texts.append(" ".join(statement.split()))
+            self.values.append(values)
 
     @property
     def by_verb(self) -> Counter[str]:
@@ -184,7 +218,7 @@ class Listening:
         self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[tuple[Any, ...]]:
         if self._statements:
-            self._seen.note(statement)
+            self._seen.note(statement, parameters)
         return await self._inner.execute(statement, parameters)
 
     async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from stored import is_postgres, table
 from wall_clock import due, looks
 
 LATE = 60_000
 """Who lets missed slots go does so from then on."""
 LEAD = 4 * 24 * 3_600_000
 """Every pattern of the storm is due more often than that."""
-RECORD = (
+SQLITE_RECORD = (
     """create table storm_spent (
         number integer primary key, schedule text, slot integer, job text, revision integer)""",
     """create trigger storm_spends after update of fired on onejob_schedule when new.fired > old.fired begin
@@ -29,8 +30,34 @@ RECORD = (
         insert into storm_made values (lower(hex(new.id)));
     end""",
 )
+POSTGRES_RECORD = (
+    """create table storm_spent (
+        number bigint generated always as identity, schedule text, slot bigint, job text, revision bigint)""",
+    """create function storm_spends() returns trigger language plpgsql as $$ begin
+        insert into storm_spent (schedule, slot, job, revision)
+        values (new.id, new.last, replace(new.job::text, '-', ''), new.revision);
+        return null;
+    end $$""",
+    """create trigger storm_spends after update of fired on {schedule} for each row when (new.fired > old.fired)
+        execute function storm_spends()""",
+    "create table storm_made (job text)",
+    """create function storm_makes() returns trigger language plpgsql as $$ begin
+        insert into storm_made values (replace(new.id::text, '-', ''));
+        return null;
+    end $$""",
+    "create trigger storm_makes after insert on {job} for each row execute function storm_makes()",
+)
 READ_SPENT = "select schedule, slot, job from storm_spent order by number"
 READ_MADE = "select job from storm_made"
+
+
+def record(url: str) -> Iterator[str]:
+    """The statements after which a store writes down what becomes of its schedules."""
+    if not is_postgres(url):
+        yield from SQLITE_RECORD
+        return
+    for statement in POSTGRES_RECORD:
+        yield statement.format(schedule=table(url, "schedule"), job=table(url, "job"))
 
 
 @dataclass(frozen=True)

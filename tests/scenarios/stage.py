@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from onejob import App, Receipt, State, current_job
 from onejob.core.job import Job
 from onejob.tasks import AsyncTask
+from onejob.testing import adrain
 
 PATIENCE = 20.0
+READY = (State.WAITING, State.PARKED)
+"""Of a job in a lane whose turn it is: a store may let it wait at once, or when somebody asks for work."""
 
 
 class Stage:
@@ -123,3 +127,26 @@ def most_in_any(per: float, starts: list[int]) -> int:
 
 
 async def _nothing() -> None: ...
+
+
+class Gate:
+    """A handler waits at it, so that a test can act while a job runs."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def pass_through(self) -> None:
+        self.entered.set()
+        await self.opened.wait()
+
+    @asynccontextmanager
+    async def held(self, app: App) -> AsyncIterator[None]:
+        """Inside the block a job stands at the gate; afterwards everything due has run."""
+        draining = asyncio.create_task(adrain(app))
+        await asyncio.wait_for(self.entered.wait(), 10)
+        try:
+            yield
+        finally:
+            self.opened.set()
+            await draining

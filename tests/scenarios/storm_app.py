@@ -12,8 +12,8 @@ from pathlib import Path
 from onejob import App, Unique
 
 app = App()
-KEYS = 50
-FEWEST = 20
+KEYS = 30
+FEWEST = 60
 """Calls of each thread, however slow the machine is."""
 
 
@@ -69,8 +69,8 @@ def call(policy: str, key: int, value: int) -> object:
             return app.task_named(f"storm_app.{policy}").job(key)
 
 
-def produce(policy: str, threads: int, seconds: float, seed: int) -> list[list[str]]:
-    """Enqueue from many threads at once; every acknowledged (id, outcome)."""
+def produce(policies: list[str], threads: int, seconds: float, seed: int) -> list[list[str]]:
+    """Enqueue from many threads at once; every acknowledged (policy, id, outcome)."""
     receipts: list[list[str]] = []
     app.counts()  # opens the store: the clock starts once everyone can enqueue
     end = time.monotonic() + seconds
@@ -80,8 +80,9 @@ def produce(policy: str, threads: int, seconds: float, seed: int) -> list[list[s
         value = first = number * 1_000_000
         while time.monotonic() < end or value < first + FEWEST:
             value += 1
+            policy = dice.choice(policies)
             [receipt] = app.enqueue_many([call(policy, dice.randrange(KEYS), value)])
-            receipts.append([receipt.id, str(receipt.outcome)])
+            receipts.append([policy, receipt.id, str(receipt.outcome)])
 
     crew = [threading.Thread(target=storm, args=(number,)) for number in range(threads)]
     for thread in crew:
@@ -93,5 +94,5 @@ def produce(policy: str, threads: int, seconds: float, seed: int) -> list[list[s
 
 
 if __name__ == "__main__":
-    policy, threads, seconds, seed, report = sys.argv[1:]
-    Path(report).write_text(json.dumps(produce(policy, int(threads), float(seconds), int(seed))))
+    policies, threads, seconds, seed, report = sys.argv[1:]
+    Path(report).write_text(json.dumps(produce(policies.split(","), int(threads), float(seconds), int(seed))))

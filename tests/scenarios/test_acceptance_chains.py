@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Gate
+from stage import Gate
 
 from onejob import App, Fail, Outcome, Retry, State, Unique
 from onejob.testing import FakeClock, aassert_enqueued, adrain

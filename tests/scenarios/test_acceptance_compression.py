@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import chain
 
 import pytest
+from stored import stored_id, table
 
 from onejob import App, JobFailed, Outcome, PayloadMismatch, PayloadTooLarge, Queue, State, Unique
 from onejob.testing import FakeClock, adrain
@@ -222,8 +223,10 @@ async def test_hostile_bytes_fail_their_job_and_the_worker_lives_on_in_flat_memo
     receipts = {what: await task.aenqueue("x") for what in hostile}
     async with app.transaction() as tx:
         for what, payload in hostile.items():
-            raw = bytes.fromhex(receipts[what].id.replace("-", ""))
-            await tx.execute("update onejob_job set payload = ? where id = ?", (payload, raw))
+            await tx.execute(
+                f"update {table(app.url, 'job')} set payload = :payload where id = :id",
+                {"payload": payload, "id": stored_id(app.url, receipts[what].id)},
+            )
     last = await task.using(priority=-1).aenqueue("still here")
     tracemalloc.start()
     try:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import told_tasks
-from stage import PATIENCE, Stage, eventually
+from stage import PATIENCE, READY, Stage, eventually
+from stored import with_patience
 
 from onejob import (
     App,
@@ -40,9 +41,9 @@ WAYS = ["coroutine", "thread", "process"]
 
 
 @pytest.fixture
-def real(tmp_path: Path) -> App:
-    """An app on a file and on the real clock."""
-    return App(f"sqlite:///{tmp_path}/jobs.db", queues={"default": Queue(dead_letter="dead")})
+def real(store_url: str) -> App:
+    """An app on the real clock."""
+    return App(store_url, queues={"default": Queue(dead_letter="dead")})
 
 
 def waiting_task(app: App, way: str, **settings: Any) -> Task[..., Any]:
@@ -83,7 +84,9 @@ async def test_a_queued_job_ends_at_once_whatever_it_waits_for(app: App) -> None
         await app.queue("mail").apause()
         [waiting] = await stage.send("4", queue="mail")
         queued = [blocked, parked, delayed, waiting]
-        assert await stage.states(*queued) == [State.BLOCKED, State.PARKED, State.DELAYED, State.WAITING]
+        *states, last = await stage.states(*queued)
+        assert states == [State.BLOCKED, State.PARKED, State.DELAYED]
+        assert last in READY
         for receipt in queued:
             assert await app.arevoke(receipt) == "revoked"
         assert await stage.states(*queued) == [State.REVOKED] * 4
@@ -383,7 +386,7 @@ import time
 from pathlib import Path
 from onejob import App, Lane, Unique, current_job
 
-app = App("sqlite:///jobs.db?patience=20")
+app = App()
 
 @app.task(name="stubborn", unique=Unique.in_flight(by=()), lane=Lane("x"), retry=5)
 def stubborn() -> None:
@@ -394,14 +397,16 @@ def stubborn() -> None:
 
 
 @pytest.mark.accepts("G38")
-def test_a_revocation_survives_a_restart_of_everything(tmp_path: Path) -> None:
+def test_a_revocation_survives_a_restart_of_everything(store_url: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(MODULE)
-    url = f"sqlite:///{tmp_path}/jobs.db?patience=20"
+    url = with_patience(store_url)
+    env = {**os.environ, "ONEJOB_URL": url}
     workers: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", "from onejob.cli import main; main()", "worker", "jobs:app"]
-        workers.append(subprocess.Popen([*command, "--lease", "3", "--poll", "0.2", "--quiet"], cwd=tmp_path))
+        options = ("--lease", "3", "--poll", "0.2", "--quiet")
+        workers.append(subprocess.Popen([*command, *options], cwd=tmp_path, env=env))
         return workers[-1]
 
     def until(condition: Callable[[], object]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from conftest import Gate
 from diary import Diary, set_to, utc
+from stage import Gate
+from stored import with_patience
 
 from onejob import APP_WINDOW, App, Cron, Every, State, Unique
 from onejob.testing import FakeClock, adrain, atick, tick
@@ -115,11 +115,10 @@ async def test_removing_a_schedule_does_not_touch_its_jobs_in_flight(
 
 
 @pytest.mark.accepts("G6")
-def test_the_next_run_survives_restarts(tmp_path: Path, clock: FakeClock) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
+def test_the_next_run_survives_restarts(store_url: str, clock: FakeClock) -> None:
 
     def started() -> Diary:
-        diary = Diary(App(url, clock=clock))
+        diary = Diary(App(store_url, clock=clock))
         diary.app.schedule("daily", Cron("0 8 * * *"), diary.report.job(kind="daily"))
         diary.app.schedule("often", Every(300), diary.report.job(kind="often"))
         return diary
@@ -149,9 +148,9 @@ def test_the_next_run_survives_restarts(tmp_path: Path, clock: FakeClock) -> Non
 
 @pytest.mark.accepts("G7")
 async def test_a_due_entry_becomes_one_job_and_the_next_is_registered_however_many_tick(
-    tmp_path: Path, clock: FakeClock
+    store_url: str, clock: FakeClock
 ) -> None:
-    url, rounds, apps = f"sqlite:///{tmp_path}/jobs.db?patience=60", 10, list[App]()
+    url, rounds, apps = with_patience(store_url, 60), 10, list[App]()
     for _ in range(4):
         app = App(url, clock=clock)
         apps.append(app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conftest import Gate
+from stage import Gate
 
 from onejob import App, Receipt, Retry, State, Unique, WrongCall, current_job
 from onejob.core.chain import continuation_id

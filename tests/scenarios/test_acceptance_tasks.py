@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from conftest import Gate
+from stage import Gate
 
 import onejob
 from onejob import App, Fail, Outcome, State, Unique

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import Gate
+from stage import Gate
 
 from onejob import APP_WINDOW, App, ArgumentsInvalid, Outcome, State, Unique
 from onejob.tasks import Task
@@ -190,9 +190,9 @@ async def test_many_at_once_make_one_job_with_the_last_payload(app: App) -> None
 
 
 @pytest.mark.accepts("N17", "N18")
-def test_threads_and_apps_at_once_make_one_job(make_app: Callable[..., App], store_url: str) -> None:
+def test_threads_and_apps_at_once_make_one_job(make_app: Callable[..., App]) -> None:
     one = make_app(window=5)
-    apps = [one] if store_url == "memory:" else [one, make_app(window=5), make_app(window=5)]
+    apps = [one, make_app(window=5), make_app(window=5)]
     sends = [webhook(app) for app in apps]
 
     def shoot(number: int) -> str:

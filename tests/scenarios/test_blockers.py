@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Gate
+from stage import Gate
 from test_continuations import states, stored
 
 from onejob import (
@@ -29,8 +28,7 @@ from onejob import (
 )
 from onejob.core.chain import MAX_BLOCKERS
 from onejob.core.lifecycle import Move
-from onejob.store import Amended, Blocker
-from onejob.stores.sqlite.store import SqliteStore
+from onejob.store import Amended, Blocker, JobStore
 from onejob.testing import FakeClock, adrain
 
 NOWHERE = "0198f000-0000-7000-8000-000000000000"
@@ -77,9 +75,8 @@ async def test_outputs_arrive_typed_and_in_order(app: App) -> None:
     assert await receipt.aresult() == 3
 
 
-async def test_an_output_of_a_task_that_is_not_known_here_is_plain(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
-    async with App(url) as there, App(url) as here:
+async def test_an_output_of_a_task_that_is_not_known_here_is_plain(store_url: str) -> None:
+    async with App(store_url) as there, App(store_url) as here:
 
         @there.task
         async def weigh(weight: float) -> Parcel:
@@ -342,16 +339,17 @@ async def test_blockers_that_cannot_be_read_now_are_read_later(
         return current_job().blockers[0].output
 
     receipt = await merge.using(blockers=[await part.aenqueue()]).aenqueue()
-    inner, failed = SqliteStore.blockers, False
+    store, failed = type(app.store), False
+    inner = store.blockers
 
-    async def blockers(self: SqliteStore, id: Any) -> list[Blocker]:
+    async def blockers(self: JobStore, id: Any) -> list[Blocker]:
         nonlocal failed
         if not failed:
             failed = True
             raise StoreBusy("locked")
         return await inner(self, id)
 
-    monkeypatch.setattr(SqliteStore, "blockers", blockers)
+    monkeypatch.setattr(store, "blockers", blockers)
     ran = await adrain(app, clock=clock)
     assert [one.move for one in ran] == [Move.COMPLETE, Move.SNOOZE, Move.COMPLETE]
     assert await receipt.aresult() == 1

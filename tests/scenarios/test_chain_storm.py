@@ -17,11 +17,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
 import chain_storm_app
 import pytest
-from chain_oracle import READ, RECORD, Oracle, told_commits
+from chain_oracle import Oracle, judged, record, told_commits
+from stored import shown_id, table, with_patience
 
 from onejob import App, State
 from onejob.core.job import LIVE, WorkerId
@@ -80,15 +80,17 @@ def start(*arguments: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, *arguments], env=env, cwd=HERE)
 
 
-async def run_storm(storm: Storm, folder: Path) -> None:
+async def run_storm(storm: Storm, url: str, folder: Path) -> None:
     """Let it blow until everything has ended; then judge the record."""
     began = time.monotonic()
-    url, report = f"sqlite:///{folder / 'storm.db'}?patience=20", folder / "report.json"
-    paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    url, report = with_patience(url), folder / "report.json"
+    paths = os.pathsep.join([str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "ONEJOB_URL": url, "PYTHONPATH": paths, "STORM_RECORD": "1"}
     with told_commits():
         async with App(url) as app:
             await record(app)
+            async with app.transaction() as tx:
+                await tx.execute(chain_storm_app.EFFECTS)
             crew = Crew(storm, env, random.Random(storm.seed))
             try:
                 wishes = (str(storm.chains), str(storm.seed), str(report))
@@ -118,18 +120,6 @@ async def nemesis(app: App, crew: Crew, storm: Storm) -> None:
         crew.kill()
 
 
-async def record(app: App) -> None:
-    await app.store.open()
-    async with app.transaction() as tx:
-        await tx.execute(RECORD)
-        await tx.execute(chain_storm_app.EFFECTS)
-
-
-async def judged(app: App) -> Oracle:
-    async with app.transaction(timeout=60) as tx:
-        return Oracle().replay(await tx.execute(READ))
-
-
 async def drained(app: App, deadline: float) -> None:
     topics = frozenset({f"done:{QUEUE}"})
     while time.monotonic() < deadline:
@@ -147,12 +137,13 @@ async def check(app: App, storm: Storm, receipts: list[list[str]], began: float)
     async with app.transaction(timeout=60) as tx:
         rows = await tx.execute(
             "select id, coalesce(chain, id), chain_index, task, state, payload, result, crashes, failures, error "
-            "from onejob_job order by coalesce(chain, id), chain_index"
+            f"from {table(app.url, 'job')} order by coalesce(chain, id), chain_index"
         )
         effects = dict(await tx.execute("select key, task from effects"))
     chains: dict[str, list[Row]] = {}
     for row in rows:
-        chains.setdefault(_id(row[1]), []).append(Row(_id(row[0]), *row[2:]))
+        id, root = (shown_id(app.url, raw) for raw in row[:2])
+        chains.setdefault(root, []).append(Row(id, *row[2:]))
     check_chains(chains, receipts, storm)
     check_effects([row for chain in chains.values() for row in chain], effects)
     everybody = [row for chain in chains.values() for row in chain]
@@ -241,7 +232,7 @@ async def check_nothing_is_left(app: App) -> None:
     assert await app.store.counts() == {}
     assert await app.store.lanes() == []
     async with app.transaction() as tx:
-        assert await tx.execute("select * from onejob_blocker") == []
+        assert await tx.execute(f"select * from {table(app.url, 'blocker')}") == []
 
 
 def tell(storm: Storm, oracle: Oracle, jobs: list[Row], seconds: float) -> None:
@@ -254,19 +245,15 @@ def tell(storm: Storm, oracle: Oracle, jobs: list[Row], seconds: float) -> None:
     )
 
 
-def _id(raw: bytes) -> str:
-    return str(UUID(bytes=raw))
-
-
 @pytest.mark.accepts("Q14", "Q15", "Q16", "Q22")
-async def test_chains_hold_at_every_moment(tmp_path: Path) -> None:
-    await run_storm(SHORT, tmp_path)
+async def test_chains_hold_at_every_moment(store_url: str, tmp_path: Path) -> None:
+    await run_storm(SHORT, store_url, tmp_path)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_a_thousand_chains_hold_at_every_moment(seed: int, tmp_path: Path) -> None:
-    await run_storm(Storm(**{**vars(FULL), "seed": seed}), tmp_path)
+async def test_a_thousand_chains_hold_at_every_moment(seed: int, store_url: str, tmp_path: Path) -> None:
+    await run_storm(Storm(**{**vars(FULL), "seed": seed}), store_url, tmp_path)
 
 
 def test_the_check_sees_an_effect_that_should_not_be() -> None:

@@ -1,4 +1,4 @@
-"""The client from a user's side, on a real embedded store: a file and memory."""
+"""The client from a user's side, on every store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+from stored import STORES, is_postgres
 
 import onejob
 from onejob import (
@@ -45,9 +49,16 @@ from onejob.store import Amended, Ask, Beat
 from onejob.testing.clock import FakeClock
 
 
-@pytest.fixture(params=["file", "memory"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+@pytest.fixture(params=STORES)
+def store_url(request: pytest.FixtureRequest) -> str:
+    """SQLite in memory here: what is asked of files is asked in all other modules."""
+    return "memory:" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture(params=STORES)
+def lasting_url(request: pytest.FixtureRequest) -> str:
+    """A store that others can open."""
+    return request.getfixturevalue(f"{request.param}_url")
 
 
 @pytest.fixture
@@ -56,8 +67,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def app(url: str, clock: FakeClock) -> Iterator[App]:
-    with App(url, clock=clock) as app:
+def app(store_url: str, clock: FakeClock) -> Iterator[App]:
+    with App(store_url, clock=clock) as app:
         yield app
 
 
@@ -178,10 +189,10 @@ def test_within_the_window_the_payload_is_replaced_and_at_its_edge_a_new_job_mad
     ("window", "deduplicated"), [(5, True), (30, True), (60, True), (0, False), (-1, False)]
 )
 def test_the_window_comes_from_configuration_alone(
-    monkeypatch: pytest.MonkeyPatch, url: str, window: int, deduplicated: bool
+    monkeypatch: pytest.MonkeyPatch, store_url: str, window: int, deduplicated: bool
 ) -> None:
     monkeypatch.setenv("ONEJOB_WINDOW", str(window))
-    with App(url) as by_environment, App("memory:", window=window) as by_argument:
+    with App(store_url) as by_environment, App("memory:", window=window) as by_argument:
         for app in (by_environment, by_argument):
 
             @app.task(name="send", unique=Unique.latest(by="id", within=APP_WINDOW))
@@ -200,8 +211,8 @@ def test_a_senseless_window_in_the_environment_names_the_variable(
         App("memory:")
 
 
-def test_an_app_wide_policy_holds_until_a_task_turns_it_off(url: str) -> None:
-    with App(url, unique=Unique.once()) as app:
+def test_an_app_wide_policy_holds_until_a_task_turns_it_off(store_url: str) -> None:
+    with App(store_url, unique=Unique.once()) as app:
         send = app.task(name="send")(lambda: None)
         free = app.task(name="free", unique=None)(lambda: None)
         assert send.enqueue().id == send.enqueue().id
@@ -486,8 +497,8 @@ def test_what_is_no_call_is_refused_and_nothing_stored(app: App) -> None:
     assert stored(app) == 0
 
 
-async def test_a_sync_call_inside_an_event_loop_names_the_async_one(url: str) -> None:
-    async with App(url) as app:
+async def test_a_sync_call_inside_an_event_loop_names_the_async_one(store_url: str) -> None:
+    async with App(store_url) as app:
         send = app.task(name="send")(lambda: None)
         with pytest.raises(WrongCall, match=r"await send\.aenqueue"):
             send.enqueue()
@@ -505,8 +516,8 @@ async def test_a_sync_call_inside_an_event_loop_names_the_async_one(url: str) ->
 
 
 @pytest.mark.accepts("N17", "N18", "F11")
-async def test_a_hundred_at_once_for_one_key_make_one_job_with_the_last_payload(url: str) -> None:
-    async with App(url) as app:
+async def test_a_hundred_at_once_for_one_key_make_one_job_with_the_last_payload(store_url: str) -> None:
+    async with App(store_url) as app:
 
         @app.task(name="send", unique=Unique.latest(by="id"))
         async def send(id: str, version: int) -> None: ...
@@ -519,8 +530,8 @@ async def test_a_hundred_at_once_for_one_key_make_one_job_with_the_last_payload(
         assert (await app.acounts()) == {"default": {State.WAITING: 1}}
 
 
-async def test_concurrent_enqueues_share_a_round_trip(url: str) -> None:
-    async with App(url) as app:
+async def test_concurrent_enqueues_share_a_round_trip(store_url: str) -> None:
+    async with App(store_url) as app:
         send = app.task(name="send")(lambda: None)
         sizes: list[int] = []
         enqueue = app.store.enqueue
@@ -534,8 +545,8 @@ async def test_concurrent_enqueues_share_a_round_trip(url: str) -> None:
         assert sizes == [100]
 
 
-def test_many_threads_and_loops_share_one_app(url: str) -> None:
-    with App(url) as app:
+def test_many_threads_and_loops_share_one_app(store_url: str) -> None:
+    with App(store_url) as app:
 
         @app.task(name="send", unique=Unique(by="id"))
         def send(id: int) -> None: ...
@@ -556,8 +567,8 @@ def test_many_threads_and_loops_share_one_app(url: str) -> None:
         assert stored(app) == 50
 
 
-def test_a_closed_app_says_so_and_can_be_entered_again(tmp_path: Path) -> None:
-    app = App(f"sqlite:///{tmp_path / 'jobs.db'}")
+def test_a_closed_app_says_so_and_can_be_entered_again(lasting_url: str) -> None:
+    app = App(lasting_url)
     send = app.task(name="send")(lambda: None)
     send.enqueue()
     app.close()
@@ -585,8 +596,8 @@ def test_a_task_is_still_its_function() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_enqueues_while_its_parents_threads_do(tmp_path: Path) -> None:
-    with App(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+def test_a_forked_child_enqueues_while_its_parents_threads_do(lasting_url: str) -> None:
+    with App(lasting_url) as app:
 
         @app.task(name="send")
         def send(id: int) -> None: ...
@@ -624,9 +635,8 @@ def test_a_forked_child_enqueues_while_its_parents_threads_do(tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_a_forked_child_stores_outlives_its_parents_app(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    app = App(url)
+def test_what_a_forked_child_stores_outlives_its_parents_app(lasting_url: str) -> None:
+    app = App(lasting_url)
 
     @app.task(name="send")
     def send(id: int) -> None: ...
@@ -650,18 +660,17 @@ def test_what_a_forked_child_stores_outlives_its_parents_app(tmp_path: Path) -> 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     for end in (*child_ready, *parent_closed):
         os.close(end)
-    with App(url) as later:
+    with App(lasting_url) as later:
         assert {job.payload for job in later.jobs().jobs} == {b'{"id":0}', b'{"id":1}', b'{"id":2}'}
 
 
 @pytest.mark.accepts("N19")
-def test_a_transaction_keeps_rows_and_jobs_together(tmp_path: Path) -> None:
-    file = tmp_path / "jobs.db"
-    with App(f"sqlite:///{file}") as app:
+def test_a_transaction_keeps_rows_and_jobs_together(lasting_url: str) -> None:
+    with App(lasting_url) as app:
         send = app.task(name="send")(lambda: None)
         with app.transaction() as tx:
             tx.execute("create table orders (id integer)")
-            tx.execute("insert into orders values (?)", (1,))
+            tx.execute("insert into orders values (:id)", {"id": 1})
             kept = send.enqueue()
         lost: list[onejob.Receipt[None]] = []
 
@@ -679,13 +688,20 @@ def test_a_transaction_keeps_rows_and_jobs_together(tmp_path: Path) -> None:
             assert tx.execute("select id from orders") == [(1,)]
         after = send.enqueue()
         assert app.job(after) is not None
-    with sqlite3.connect(file) as plain:
-        assert plain.execute("select id from orders").fetchall() == [(1,)]
-    plain.close()
+    assert read_elsewhere(lasting_url, "select id from orders") == [(1,)]
 
 
-async def test_an_async_transaction_does_the_same(url: str) -> None:
-    async with App(url) as app:
+def read_elsewhere(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """By somebody who knows nothing of onejob."""
+    if is_postgres(url):
+        with psycopg.connect(url.partition("?")[0]) as other:
+            return other.execute(statement).fetchall()  # type: ignore[arg-type]
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as plain:
+        return plain.execute(statement).fetchall()
+
+
+async def test_an_async_transaction_does_the_same(store_url: str) -> None:
+    async with App(store_url) as app:
         send = app.task(name="send", unique=Unique.once())(lambda: None)
         async with app.transaction() as tx:
             await tx.execute("create table orders (id integer)")
@@ -717,8 +733,8 @@ def test_transactions_do_not_nest(app: App) -> None:
         pass
 
 
-async def test_a_task_that_outlives_the_transaction_enqueues_for_itself(url: str) -> None:
-    async with App(url) as app:
+async def test_a_task_that_outlives_the_transaction_enqueues_for_itself(store_url: str) -> None:
+    async with App(store_url) as app:
         send = app.task(name="send")(lambda: None)
         over = asyncio.Event()
 
@@ -732,8 +748,8 @@ async def test_a_task_that_outlives_the_transaction_enqueues_for_itself(url: str
         assert await app.ajob(await task) is not None
 
 
-async def test_a_receipt_waits_for_its_result(url: str) -> None:
-    async with App(url) as app:
+async def test_a_receipt_waits_for_its_result(store_url: str) -> None:
+    async with App(store_url) as app:
 
         @app.task(name="add")
         async def add(a: int, b: int) -> dict[int, dt.date]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import apsw
 import pytest
-from conftest import Gate
-from stage import eventually
+from stage import Gate, eventually
+from stored import is_postgres
 from test_continuations import in_worker, states, stored
 
 from onejob import (
@@ -49,7 +49,7 @@ async def table(app: App) -> None:
 
 async def rows(app: App) -> list[int]:
     async with app.transaction() as tx:
-        return [row[0] for row in await tx.execute("select number from paid order by rowid")]
+        return [row[0] for row in await tx.execute("select number from paid order by number")]
 
 
 def events(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord]:
@@ -70,7 +70,7 @@ async def test_rows_end_and_continuation_are_one_commit(app: App, in_thread: boo
     @app.task(name="charge")
     async def charge(number: int) -> None:
         async with current_job().complete() as tx:
-            await tx.execute("insert into paid values (?)", (number,))
+            await tx.execute("insert into paid values (:number)", {"number": number})
             current_job().continue_with(ship, number)
             other = await note.aenqueue(number)
             assert await app.ajob(other) is None, "enqueued, but not yet committed"
@@ -121,7 +121,7 @@ async def test_whatever_the_block_raises_undoes_it_all_and_is_a_failed_attempt(
     @app.task(name="charge", retry=Retry(2, backoff=0.0))
     async def charge() -> None:
         async with current_job().complete() as tx:
-            await tx.execute("insert into paid values (?)", (len(attempts),))
+            await tx.execute("insert into paid values (:number)", {"number": len(attempts)})
             current_job().continue_with(ship)
             await note.aenqueue()
             trouble()
@@ -129,7 +129,7 @@ async def test_whatever_the_block_raises_undoes_it_all_and_is_a_failed_attempt(
     @app.task(name="charge_in_thread", retry=Retry(2, backoff=0.0))
     def charge_in_thread() -> None:
         with current_job().complete() as tx:
-            tx.execute("insert into paid values (?)", (len(attempts),))
+            tx.execute("insert into paid values (:number)", {"number": len(attempts)})
             current_job().continue_with(ship)
             note.enqueue()
             trouble()
@@ -210,7 +210,7 @@ async def test_a_block_that_takes_too_long_is_undone(app: App, how: str) -> None
     job = await stored(app, receipt)
     assert job.state is State.FAILED
     assert job.error is not None
-    assert job.error.startswith(f"{TransactionTimeout.__name__}: The transaction held the store's writer")
+    assert job.error.startswith(f"{TransactionTimeout.__name__}: The transaction ")
     assert await rows(app) == []
 
 
@@ -254,7 +254,7 @@ async def test_a_stalled_run_whose_lease_was_lost_writes_nothing(
             await stall()
         try:
             async with job.complete() as tx:
-                await tx.execute("insert into paid values (?)", (job.attempt,))
+                await tx.execute("insert into paid values (:number)", {"number": job.attempt})
                 await ship.aenqueue()
                 job.continue_with(ship)
         except LeaseLost as error:
@@ -269,7 +269,7 @@ async def test_a_stalled_run_whose_lease_was_lost_writes_nothing(
             app.client.background.call(stall())
         try:
             with job.complete() as tx:
-                tx.execute("insert into paid values (?)", (job.attempt,))
+                tx.execute("insert into paid values (:number)", {"number": job.attempt})
                 ship.enqueue()
                 job.continue_with(ship)
         except LeaseLost as error:
@@ -342,7 +342,10 @@ async def test_a_timed_out_thread_cannot_complete(app: App) -> None:
     assert ((await stored(app, receipt)).error or "").startswith("TimedOut after 0.02 s")
 
 
-async def test_a_commit_that_fails_is_a_failed_attempt(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_that_fails_is_a_failed_attempt(
+    sqlite_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(sqlite_url, clock=clock)
     await table(app)
     failing = True
 
@@ -357,7 +360,7 @@ async def test_a_commit_that_fails_is_a_failed_attempt(app: App, monkeypatch: py
         failing = current_job().attempt == 1
         current_job().continue_with(ship)
         async with current_job().complete() as tx:
-            await tx.execute("insert into paid values (?)", (current_job().attempt,))
+            await tx.execute("insert into paid values (:number)", {"number": current_job().attempt})
 
     @app.task
     async def ship() -> None: ...
@@ -371,6 +374,34 @@ async def test_a_commit_that_fails_is_a_failed_attempt(app: App, monkeypatch: py
     assert [one.move for one in rest] == [Move.COMPLETE] * 2
     assert await rows(app) == [2]
     assert await states(app, receipt) == [State.COMPLETED] * 2
+    await app.aclose()
+
+
+async def test_a_commit_that_the_server_refuses_is_a_failed_attempt(
+    postgres_url: str, clock: FakeClock
+) -> None:
+    async with App(postgres_url, clock=clock) as app:
+        async with app.transaction() as tx:
+            await tx.execute("create table paid (number integer unique deferrable initially deferred)")
+
+        @app.task(retry=Retry(2, backoff=0.0))
+        async def charge() -> None:
+            number = current_job().attempt
+            current_job().continue_with(ship)
+            async with current_job().complete() as tx:
+                for _ in range(3 - number):
+                    await tx.execute("insert into paid values (:number)", {"number": number})
+
+        @app.task
+        async def ship() -> None: ...
+
+        receipt = await charge.aenqueue()
+        first, *rest = await adrain(app)
+        assert (first.move, first.settled) == (Move.RETRY, Settled.DONE)
+        assert "duplicate key value" in (first.error or "")
+        assert [one.move for one in rest] == [Move.COMPLETE] * 2
+        assert await rows(app) == [2]
+        assert await states(app, receipt) == [State.COMPLETED] * 2
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
@@ -470,6 +501,31 @@ async def test_a_worker_leaves_a_handler_alone_that_has_completed_and_is_not_yet
     assert worker.counts == {"complete": 2}
 
 
+def hold_commits(
+    app: App, monkeypatch: pytest.MonkeyPatch, committing: threading.Event, go: threading.Event
+) -> None:
+    """Commits say that they are about to be, and wait."""
+    if is_postgres(app.url):
+        from onejob.stores.postgres.transaction import PostgresTransaction
+
+        right = PostgresTransaction._commit
+
+        async def commit_later(self: PostgresTransaction) -> None:
+            committing.set()
+            assert await asyncio.to_thread(go.wait, 20)
+            await right(self)
+
+        monkeypatch.setattr(PostgresTransaction, "_commit", commit_later)
+        return
+
+    def commit(session: Any) -> None:
+        committing.set()
+        assert go.wait(20)
+        session.connection.execute("commit")
+
+    monkeypatch.setattr(transaction, "_commit", commit)
+
+
 @pytest.mark.parametrize("why", ["shutdown", "timeout"])
 async def test_a_cancellation_in_the_middle_of_the_commit_leaves_no_doubt(
     app: App, monkeypatch: pytest.MonkeyPatch, why: str
@@ -477,11 +533,6 @@ async def test_a_cancellation_in_the_middle_of_the_commit_leaves_no_doubt(
     """A commit cannot be called back: the job is completed, and is not run again."""
     await table(app)
     committing, go = threading.Event(), threading.Event()
-
-    def commit(session: Any) -> None:
-        committing.set()
-        assert go.wait(20)
-        session.connection.execute("commit")
 
     @app.task(retry=5, timeout=0.3 if why == "timeout" else None)
     async def charge() -> None:
@@ -495,7 +546,7 @@ async def test_a_cancellation_in_the_middle_of_the_commit_leaves_no_doubt(
         return "shipped"
 
     receipt = await charge.aenqueue()
-    monkeypatch.setattr(transaction, "_commit", commit)
+    hold_commits(app, monkeypatch, committing, go)
     async with app.worker(drain=0) as worker:
         assert await asyncio.to_thread(committing.wait, 20)
         if why == "shutdown":
@@ -671,13 +722,13 @@ async def test_many_at_once_each_complete_once(app: App) -> None:
     @app.task
     async def charge(number: int) -> None:
         async with current_job().complete(number) as tx:
-            await tx.execute("insert into paid values (?)", (number,))
+            await tx.execute("insert into paid values (:number)", {"number": number})
             current_job().continue_with(ship, number)
 
     @app.task
     def ship(number: int) -> int:
         with current_job().complete(number) as tx:
-            tx.execute("insert into paid values (?)", (-number,))
+            tx.execute("insert into paid values (:number)", {"number": -number})
         return tx.output
 
     receipts: list[Receipt[Any]] = await app.aenqueue_many([charge.job(n) for n in range(1, 51)])
@@ -696,12 +747,14 @@ async def test_a_statement_that_nobody_awaits_undoes_the_block(app: App) -> None
     async def pay(number: int) -> None:
         try:
             async with current_job().complete() as tx:
-                await tx.execute("insert into paid values (?)", (number,))
+                await tx.execute("insert into paid values (:number)", {"number": number})
                 tx.execute("insert into paid values (99)")
         except WrongCall as error:
             wrong.append(str(error))
         async with current_job().complete() as tx:
-            await asyncio.gather(*(tx.execute("insert into paid values (?)", (n,)) for n in (7, 8)))
+            await asyncio.gather(
+                *(tx.execute("insert into paid values (:number)", {"number": n}) for n in (7, 8))
+            )
 
     receipt = await pay.aenqueue(1)
     await adrain(app)
@@ -719,7 +772,7 @@ async def test_a_transaction_with_a_statement_that_nobody_awaits_stores_nothing(
 
     async def pay(number: int, error: Exception | None) -> None:
         async with app.transaction() as tx:
-            await tx.execute("insert into paid values (?)", (number,))
+            await tx.execute("insert into paid values (:number)", {"number": number})
             tx.execute("insert into paid values (99)")
             if error is not None:
                 raise error

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from stage import eventually
+from stored import with_patience
 
 from onejob import App, State
 
@@ -19,7 +20,7 @@ MODULE = """
 import asyncio, os, signal
 from onejob import App, current_job
 
-app = App("sqlite:///jobs.db?patience=20")
+app = App()
 DIES = os.environ.get("DIES", "")
 
 def die(where):
@@ -31,7 +32,7 @@ async def charge(number: int) -> None:
     job = current_job()
     die("before")
     async with job.complete() as tx:
-        await tx.execute("insert into paid values (?)", (number,))
+        await tx.execute("insert into paid values (:number)", {"number": number})
         await note.aenqueue(number)
         job.continue_with(ship, number)
         die("inside")
@@ -41,7 +42,7 @@ async def charge(number: int) -> None:
 def ship(number: int) -> str:
     job = current_job()
     with job.complete() as tx:
-        tx.execute("insert into paid values (?)", (-number,))
+        tx.execute("insert into paid values (:number)", {"number": -number})
         tx.output = "shipped"
         die("inside the last")
     die("after the last")
@@ -61,8 +62,9 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("dies", ["before", "inside", "after", "inside the last", "after the last"])
 async def test_each_row_and_each_step_is_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+    tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
+    monkeypatch.setenv("ONEJOB_URL", with_patience(store_url))
     (tmp_path / "steps_app.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -107,7 +109,7 @@ async def test_each_row_and_each_step_is_there_once(
 
 async def _paid(app: App) -> list[int]:
     async with app.transaction() as tx:
-        return [row[0] for row in await tx.execute("select number from paid order by rowid")]
+        return [row[0] for row in await tx.execute("select number from paid order by number desc")]
 
 
 def _load() -> tuple[App, Any]:

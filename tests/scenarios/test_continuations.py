@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import step_tasks
-from conftest import Gate
-from stage import eventually
+from stage import Gate, eventually
 
 from onejob import (
     App,

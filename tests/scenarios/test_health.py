@@ -169,13 +169,16 @@ def test_the_fake_clock_of_an_app_does_not_matter_to_health() -> None:
 
 JOBS = """
 import asyncio, time
+from pathlib import Path
 from onejob import App
 app = App("sqlite:///jobs.db?patience=20")
 
 @app.task(name="block")
-async def block(seconds: float) -> None:
-    time.sleep(seconds)
-    await asyncio.sleep(seconds)  # still under way once the loop hears of its end
+async def block() -> None:
+    while not Path("unblock").exists():
+        time.sleep(0.01)
+    while not Path("end").exists():  # still under way once the loop hears of its end
+        await asyncio.sleep(0.01)
 """
 
 
@@ -207,13 +210,15 @@ def test_a_worker_process_answers_while_a_handler_blocks_its_loop_and_says_so_wh
     until(lambda: _answers(port))
     until((tmp_path / "health").exists)
     app = App(f"sqlite:///{tmp_path}/jobs.db")
-    app.task(name="block")(lambda seconds: None).enqueue(3.0)
+    app.task(name="block")(lambda: None).enqueue()
     app.close()
     until(lambda: ask(port)[1]["running"] == 1)
     assert ask(port)[0] == 200
     worker.send_signal(signal.SIGTERM)
+    (tmp_path / "unblock").touch()
     until(lambda: ask(port)[0] == 503)
     assert ask(port)[1]["phase"] == "draining"
+    (tmp_path / "end").touch()
     assert worker.wait(PATIENCE) == 0
     assert not (tmp_path / "health").exists()
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -364,8 +363,8 @@ class TestAroundRuns:
 
 class TestInAWorker:
     @pytest.fixture
-    def app(self, tmp_path: Path) -> App:
-        return App(f"sqlite:///{tmp_path}/jobs.db")
+    def app(self, store_url: str) -> App:
+        return App(store_url)
 
     async def test_start_and_end_are_told_and_the_last_end_before_the_worker_is_gone(self, app: App) -> None:
         told: list[str] = []

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from stored import is_postgres
 
 from onejob import App
 
@@ -23,26 +24,29 @@ ROWS = 100
 CREATE = "create table calls (id integer primary key, phone text, due text, scheduled boolean)"
 FILL = f"""
 with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {ROWS})
-insert into calls select n, '+' || n, '2026-01-01T00:00:00', 0 from numbers
+insert into calls select n, '+' || n, '2026-01-01T00:00:00', false from numbers
 """
 
 
 class Ground:
-    """A store in a file, and a table in the same file or in another."""
+    """A store, and a table in the same database or in another."""
 
-    def __init__(self, place: str, folder: Path) -> None:
-        self.app = App(f"sqlite:///{folder / 'jobs.db'}")
-        self.engine = None if place == "own" else sa.create_engine(f"sqlite:///{folder / 'rows.db'}")
+    def __init__(self, place: str, url: str, folder: Path) -> None:
+        self.app = App(url)
+        rows = f"sqlite:///{folder / 'rows.db'}"
+        if is_postgres(url):
+            rows = url.partition("?")[0].replace("postgresql:", "postgresql+psycopg:")
+        self.engine = None if place == "own" else sa.create_engine(rows)
         self.env = {**os.environ, "ONEJOB_URL": self.app.url}
         self.sql(CREATE)
         self.sql(FILL)
 
-    def sql(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+    def sql(self, statement: str) -> list[Any]:
         if self.engine is None:
             with self.app.transaction() as tx:
-                return tx.execute(statement, parameters)
+                return tx.execute(statement)
         with self.engine.begin() as connection:
-            result = connection.exec_driver_sql(statement, tuple(parameters))
+            result = connection.exec_driver_sql(statement)
             return [tuple(row) for row in result] if result.returns_rows else []
 
     def start(self, when: str) -> subprocess.Popen[str]:
@@ -51,7 +55,7 @@ class Ground:
         return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
 
     def flagged(self) -> int:
-        return self.sql("select count(*) from calls where scheduled = 1")[0][0]
+        return self.sql("select count(*) from calls where scheduled")[0][0]
 
     def keys(self) -> Counter[str]:
         return Counter(str(job.key) for job in self.app.jobs(limit=1_000).jobs)
@@ -63,8 +67,8 @@ class Ground:
 
 
 @pytest.fixture(params=["own", "other"])
-def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(request.param, tmp_path)
+def ground(request: pytest.FixtureRequest, store_url: str, tmp_path: Path) -> Iterator[Ground]:
+    made = Ground(request.param, store_url, tmp_path)
     yield made
     made.close()
 

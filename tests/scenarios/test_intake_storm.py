@@ -20,6 +20,7 @@ import msgspec
 import pytest
 import sqlalchemy
 from intake_stage import Post
+from stored import is_postgres, table
 
 from onejob import App
 
@@ -33,8 +34,11 @@ create table {name} (
 FILL = """
 with recursive numbers (n) as (select {first} union all select n + 1 from numbers where n < {last})
 insert into {name} (id, phone, message, scheduled_time)
-select n, '+' || n, 'm' || n, strftime('%Y-%m-%dT%H:%M:%S', 'now', '-' || (n % 7200) || ' seconds') from numbers
+select n, '+' || n, 'm' || n, {due} from numbers
 """
+DUE = "strftime('%Y-%m-%dT%H:%M:%S', 'now', '-' || (n % 7200) || ' seconds')"
+POSTGRES_DUE = """to_char(clock_timestamp() at time zone 'utc' - mod(n, 7200) * interval '1 second', 'YYYY-MM-DD"T"HH24:MI:SS')"""
+"""Some time within the last two hours."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,11 @@ FULL = Storm(rows=100_000, per_fetch=1000, patience=900, flat=8 * 2**20)
 PLACES = ["own", "other"]
 
 
-async def run_storm(storm: Storm, place: str, folder: Path) -> None:
-    url, rows = f"sqlite:///{folder / 'storm.db'}", f"sqlite:///{folder / 'rows.db'}"
-    env = {**os.environ, "ONEJOB_URL": url, "PYTHONPATH": str(HERE)}
+async def run_storm(storm: Storm, place: str, url: str, folder: Path) -> None:
+    rows = f"sqlite:///{folder / 'rows.db'}"
+    if is_postgres(url):
+        rows = url.partition("?")[0].replace("postgresql:", "postgresql+psycopg:")
+    env = {**os.environ, "ONEJOB_URL": url, "PYTHONPATH": os.pathsep.join((str(HERE), str(HERE.parent)))}
     engine = None
     if place == "other":
         env["STORM_DATABASE"] = rows
@@ -68,7 +74,7 @@ async def run_storm(storm: Storm, place: str, folder: Path) -> None:
         reports = [folder / f"report-{number}.json" for number in range(storm.processes)]
         crew = [start(storm, report, env) for report in reports]
         try:
-            await until_jobs(app, storm.rows // 10)
+            await until_jobs(app, storm.rows // 10, crew)
             crew[0].send_signal(signal.SIGKILL)
             assert crew[0].wait() == -signal.SIGKILL, "it was killed in the middle of it"
             crew[0] = start(storm, reports[0], env)
@@ -94,7 +100,8 @@ async def fill(post: Post, rows: int) -> list[str]:
     names = [f"sms_schedules_{today - dt.timedelta(days=back):%Y%m%d}" for back in range(TABLES)]
     for number, name in enumerate(names):
         await post.sql(CREATE.format(name=name))
-        await post.sql(FILL.format(name=name, first=number * each + 1, last=(number + 1) * each))
+        due = POSTGRES_DUE if is_postgres(post.app.url) else DUE
+        await post.sql(FILL.format(name=name, first=number * each + 1, last=(number + 1) * each, due=due))
     return names
 
 
@@ -103,8 +110,9 @@ def start(storm: Storm, report: Path, env: dict[str, str]) -> subprocess.Popen[b
     return subprocess.Popen(command, env=env, cwd=HERE)
 
 
-async def until_jobs(app: App, number: int) -> None:
+async def until_jobs(app: App, number: int, crew: list[subprocess.Popen[bytes]]) -> None:
     while await app.acount() < number:
+        assert not any(process.poll() for process in crew), "a process has died by itself"
         await app.store.wait(frozenset({"work:default"}), 0.02)
 
 
@@ -113,8 +121,9 @@ async def check_rows(post: Post, tables: list[str], rows: int) -> None:
     for name in tables:
         assert await post.sql(f"select count(*) from {name} where scheduled is not true") == [(0,)]
     async with post.app.transaction(timeout=60) as tx:
-        [(jobs, keys)] = await tx.execute("select count(*), count(distinct digest) from onejob_job")
-        payloads = await tx.execute("select payload from onejob_job")
+        stored = table(post.app.url, "job")
+        [(jobs, keys)] = await tx.execute(f"select count(*), count(distinct digest) from {stored}")
+        payloads = await tx.execute(f"select payload from {stored}")
     messages = {number_in(payload) for (payload,) in payloads}
     assert (jobs, keys) == (rows, rows)
     assert messages == set(range(1, rows + 1)), "no row was lost, and none came twice"
@@ -148,13 +157,17 @@ def tell(storm: Storm, place: str, told: list[dict[str, Any]], seconds: float) -
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.accepts("I10", "I22")
-async def test_each_row_becomes_one_job_though_a_process_is_killed(place: str, tmp_path: Path) -> None:
-    await run_storm(SHORT, place, tmp_path)
+async def test_each_row_becomes_one_job_though_a_process_is_killed(
+    place: str, store_url: str, tmp_path: Path
+) -> None:
+    await run_storm(SHORT, place, store_url, tmp_path)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.accepts("I10", "I20", "I22")
-async def test_a_hundred_thousand_rows_become_as_many_jobs_in_flat_memory(place: str, tmp_path: Path) -> None:
-    await run_storm(FULL, place, tmp_path)
+async def test_a_hundred_thousand_rows_become_as_many_jobs_in_flat_memory(
+    place: str, store_url: str, tmp_path: Path
+) -> None:
+    await run_storm(FULL, place, store_url, tmp_path)

@@ -7,7 +7,6 @@ import datetime as dt
 import logging
 from base64 import b64encode
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -42,9 +41,9 @@ Open = Callable[[], App]
 
 
 @pytest.fixture
-def open_again(tmp_path: Path, clock: FakeClock) -> Open:
-    """Apps on one file, as after a restart or in another process."""
-    return lambda: App(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+def open_again(store_url: str, clock: FakeClock) -> Open:
+    """Apps on one store, as after a restart or in another process."""
+    return lambda: App(store_url, clock=clock)
 
 
 def events(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord]:
@@ -513,10 +512,9 @@ async def test_a_put_wakes_a_worker_that_sleeps(make_app: MakeApp, monkeypatch: 
     monkeypatch.setattr(scheduler, "LONGEST_REST", 3600.0)
     monkeypatch.setattr(Scheduler, "rest", watched)
     app = make_app(clock=None)
-    # On a file, the one who puts may be another process.
-    sender = app if app.url == "memory:" else make_app(clock=None)
+    sender = make_app(clock=None)  # who puts may be another process
     diary = Diary(app)
-    report = diary.report if sender is app else Diary(sender).report
+    report = Diary(sender).report
     async with app, app.worker():
         for id in ("first", "second"):
             await asyncio.wait_for(asleep.wait(), PATIENCE)

@@ -1,4 +1,4 @@
-"""Real worker processes, real signals, a real file: what must survive when a worker is killed, stopped, frozen
+"""Real worker processes, real signals, a real store: what must survive when a worker is killed, stopped, frozen
 or blocked. Each test gives the workers time; none depends on how much of it they take.
 """
 
@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from stored import is_postgres, with_patience
 
 from onejob.app import App
 from onejob.core.errors import StoreBusy
@@ -26,7 +28,7 @@ SEED = int(os.environ.get("ONEJOB_SEED", "20261115"))
 KILLS = int(os.environ.get("ONEJOB_KILLS", "50"))
 KEYS = 40
 
-MAKES_APP = 'App("sqlite:///jobs.db?patience=20")'
+MAKES_APP = "App()"
 MODULE = f"""
 import asyncio, ctypes, os, time
 from pathlib import Path
@@ -42,8 +44,8 @@ async def effect(key: int, number: int) -> None:
     await asyncio.sleep(0.01 * (number))
     async with app.transaction() as tx:
         await tx.execute(
-            "insert into effect (job, runs) values (?, 1) on conflict (job) do update set runs = runs + 1",
-            (current_job().idempotency_key,),
+            "insert into effect (job, runs) values (:job, 1) on conflict (job) do update set runs = effect.runs + 1",
+            {{"job": current_job().idempotency_key}},
         )
 
 @app.task(name="nap")
@@ -86,10 +88,11 @@ def thread() -> None:
 class Place:
     """A folder with an app in it, and the worker processes started there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         (folder / "jobs.py").write_text(MODULE)
-        self.app = App(f"sqlite:///{folder}/jobs.db?patience=20")
+        self.app = App(with_patience(url))
+        self.env = {**os.environ, "ONEJOB_URL": self.app.url}
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -108,7 +111,7 @@ class Place:
             worker = subprocess.Popen(
                 [sys.executable, "-c", "from onejob.cli import main; main()", "worker", "jobs:app", *options],
                 cwd=self.folder,
-                env={**os.environ, "FIRST": "1" if first else "0"},
+                env={**self.env, "FIRST": "1" if first else "0"},
                 stderr=log,
                 stdout=log,
             )
@@ -139,16 +142,27 @@ class Place:
         return self.job(id)
 
     def freeze(self, worker: subprocess.Popen[bytes]) -> None:
-        """Stop a process, but not in the middle of a transaction: that would lock the file for everyone."""
-        probe = App(f"sqlite:///{self.folder}/jobs.db?patience=0.2")
+        """Stop a process, but not in the middle of a transaction: that would lock what others need."""
+        is_free = self._no_transaction_waits if is_postgres(self.app.url) else self._the_file_is_free
         while True:
             worker.send_signal(signal.SIGSTOP)
+            if is_free():
+                return
+            worker.send_signal(signal.SIGCONT)
+
+    def _the_file_is_free(self) -> bool:
+        with App(f"sqlite:///{self.folder}/jobs.db?patience=0.2") as probe:
             try:
                 probe.client.call(probe.store.open(), instead="")
-                break
             except StoreBusy:
-                worker.send_signal(signal.SIGCONT)
-        probe.close()
+                return False
+        return True
+
+    def _no_transaction_waits(self) -> bool:
+        with psycopg.connect(self.app.url.partition("?")[0], autocommit=True) as connection:
+            return not connection.execute(
+                "select from pg_stat_activity where usename = current_user and state like 'idle in transaction%'"
+            ).fetchall()
 
     def stop(self, worker: subprocess.Popen[bytes]) -> int:
         worker.send_signal(signal.SIGTERM)
@@ -163,8 +177,16 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
+def place(tmp_path: Path, store_url: str) -> Iterator[Place]:
+    place = Place(tmp_path, store_url)
+    yield place
+    place.clean_up()
+
+
+@pytest.fixture
+def plain_place(tmp_path: Path, sqlite_url: str) -> Iterator[Place]:
+    """For what has nothing to do with the store."""
+    place = Place(tmp_path, sqlite_url)
     yield place
     place.clean_up()
 
@@ -177,7 +199,7 @@ class Nursery:
 
     SOURCE = """
 import asyncio, os, signal, sys
-import onejob.stores.sqlite.store, onejob.worker
+import onejob.stores.postgres.store, onejob.stores.sqlite.store, onejob.worker
 from jobs import app
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -204,6 +226,7 @@ for pid in born:
             self._process = subprocess.Popen(
                 [sys.executable, "nursery.py"],
                 cwd=place.folder,
+                env=place.env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -238,8 +261,11 @@ def test_workers_killed_at_random_moments_lose_no_job_and_leave_no_key(place: Pl
             calls = [effect.job(chance.randrange(KEYS), chance.randrange(4)) for _ in range(4)]
             accepted.update(receipt.id for receipt in place.app.enqueue_many(calls))
             time.sleep(0.01)
+            at_work = {worker.pid for worker in place.app.client.call(place.app.store.workers(), instead="")}
             for pid, due in list(doom.items()):
                 assert alive(pid), nursery.log()
+                if due == 0.0 and pid not in at_work:
+                    continue
                 if due == 0.0:
                     doom[pid] = time.monotonic() + chance.uniform(0, 0.6)
                 elif time.monotonic() >= due:
@@ -398,32 +424,36 @@ def test_workers_stop_when_their_supervisor_is_killed(place: Place) -> None:
         ("broken", "The module 'broken' cannot be imported: ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_wrong_target_is_a_usage_error_with_a_near_match(place: Place, target: str, message: str) -> None:
-    (place.folder / "broken.py").write_text("1 / 0")
-    done = command(place, target)
+def test_a_wrong_target_is_a_usage_error_with_a_near_match(
+    plain_place: Place, target: str, message: str
+) -> None:
+    (plain_place.folder / "broken.py").write_text("1 / 0")
+    done = command(plain_place, target)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
 
 
-def test_a_module_that_cannot_be_imported_is_shown_from_its_own_first_line(place: Place) -> None:
-    (place.folder / "broken.py").write_text("1 / 0")
-    first, second, *_ = command(place, "broken").stderr.splitlines()
+def test_a_module_that_cannot_be_imported_is_shown_from_its_own_first_line(plain_place: Place) -> None:
+    (plain_place.folder / "broken.py").write_text("1 / 0")
+    first, second, *_ = command(plain_place, "broken").stderr.splitlines()
     assert first == "Traceback (most recent call last):"
-    assert second.startswith(f'  File "{place.folder / "broken.py"}", line 1')
-    (place.folder / "broken.py").write_text("def = 1")
-    assert "importlib" not in command(place, "broken").stderr
+    assert second.startswith(f'  File "{plain_place.folder / "broken.py"}", line 1')
+    (plain_place.folder / "broken.py").write_text("def = 1")
+    assert "importlib" not in command(plain_place, "broken").stderr
 
 
-def test_a_worker_takes_its_app_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_takes_its_app_from_the_environment(
+    plain_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ONEJOB_APP", "jobs:nowhere")
-    done = command(place)
+    done = command(plain_place)
     assert done.returncode == 2
     assert "jobs has no 'nowhere'" in done.stderr
 
 
-def test_wrong_settings_are_a_usage_error_under_a_supervisor_too(place: Place) -> None:
+def test_wrong_settings_are_a_usage_error_under_a_supervisor_too(plain_place: Place) -> None:
     for more in ([], ["--processes", "2"]):
-        done = command(place, "jobs", "--concurrency", "0", *more)
+        done = command(plain_place, "jobs", "--concurrency", "0", *more)
         assert done.returncode == 2, done.stderr
         assert "concurrency must be a whole number from 1 to 10000, not 0" in done.stderr
 
@@ -432,6 +462,7 @@ def command(place: Place, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from onejob.cli import main; main()", "worker", *arguments],
         cwd=place.folder,
+        env={**place.env, **os.environ},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

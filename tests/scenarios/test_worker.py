@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,8 +34,8 @@ PATIENCE = 20.0
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> App:
-    return App(f"sqlite:///{tmp_path}/jobs.db")
+def app(store_url: str) -> App:
+    return App(store_url)
 
 
 async def until(condition: Callable[[], Awaitable[object] | object]) -> None:
@@ -307,10 +306,10 @@ async def test_progress_is_stored_with_a_heartbeat(app: App) -> None:
 
 
 async def test_a_lost_lease_is_told_to_the_handler_and_its_outcome_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+    app = App(store_url, clock=clock)
     reasons: list[AbortReason | None] = []
 
     @app.task(max_crashes=0)  # lost is ended, so that nobody starts it again meanwhile
@@ -345,9 +344,9 @@ async def lose(app: App, clock: FakeClock, id: JobId) -> None:
     await until(rescued)
 
 
-async def test_a_job_is_rescued_until_its_crash_budget_is_spent(tmp_path: Path) -> None:
+async def test_a_job_is_rescued_until_its_crash_budget_is_spent(store_url: str) -> None:
     clock = FakeClock()
-    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+    app = App(store_url, clock=clock)
 
     @app.task(max_crashes=2)
     async def killer() -> None:
@@ -369,9 +368,9 @@ async def test_a_job_is_rescued_until_its_crash_budget_is_spent(tmp_path: Path) 
     assert "max_crashes is 2" in job.error
 
 
-async def test_the_pruner_goes_on_until_nothing_is_left(tmp_path: Path) -> None:
+async def test_the_pruner_goes_on_until_nothing_is_left(store_url: str) -> None:
     clock = FakeClock()
-    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+    app = App(store_url, clock=clock)
 
     @app.task
     async def tick(number: int) -> None:
@@ -490,10 +489,9 @@ async def test_a_worker_that_cannot_beat_tells_its_handlers_and_claims_nothing_m
             await started(app, second.id)
 
 
-async def test_a_task_unknown_here_is_handed_back_for_another_worker(tmp_path: Path) -> None:
+async def test_a_task_unknown_here_is_handed_back_for_another_worker(store_url: str) -> None:
     clock = FakeClock()
-    url = f"sqlite:///{tmp_path}/jobs.db"
-    new, old = App(url, clock=clock), App(url, clock=clock)
+    new, old = App(store_url, clock=clock), App(store_url, clock=clock)
 
     @new.task(name="brand-new")
     async def brand_new() -> None:

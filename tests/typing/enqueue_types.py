@@ -31,7 +31,9 @@ def sync_calls() -> None:
     assert_type(plain.enqueue(order=1).result(timeout=3), str)
     assert_type(plain.job(1), Call[str])
     assert_type(plain.using(delay=30, priority=5).enqueue(1), Receipt[str])
+    assert_type(plain.using(connection=object()).enqueue(1), Receipt[str])
     app.enqueue_many([plain.job(1), hook.job("x")])
+    app.enqueue_many([plain.job(1), hook.job("x")], connection=object())
     plain.enqueue("1")  # pyright: ignore[reportArgumentType]
     plain.enqueue()  # pyright: ignore[reportCallIssue]
     plain.enqueue(1, nope=2)  # pyright: ignore[reportCallIssue]

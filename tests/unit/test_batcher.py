@@ -173,3 +173,17 @@ def test_when_the_loop_ends_nobody_is_left_waiting() -> None:
     asyncio.run(main())
     assert abandoned.cancelled()
     assert gathered.cancelled()
+
+
+async def test_a_batch_that_takes_long_is_overtaken_and_still_brings_its_replies() -> None:
+    line = Line()
+    batcher = Batcher(line.send, limit=1000, may_be_one=lambda _: True, slow=0.01)
+    first = batcher.put(1)
+    await settled()
+    second = batcher.put(2)
+    while len(line.batches) < 2:  # noqa: ASYNC110 - it is the time that brings it about
+        await asyncio.sleep(0.001)
+    assert line.batches == [[1], [2]]
+    line.open.set()
+    assert [await first, await second] == ["reply to 1", "reply to 2"]
+    assert await batcher.put(3) == "reply to 3"

@@ -10,7 +10,7 @@ from onejob import QueueLimits, Rate, State
 from onejob.core.job import Job, JobId, WorkerId
 from onejob.core.lane import LanePlan
 from onejob.standing import Surroundings, first_before, how_it_stands
-from onejob.store import LaneView, WorkerView
+from onejob.store import Delay, LaneView, WorkerView
 
 NOW = 1_000_000
 SERVING = WorkerView(WorkerId("w-1"), ("mail",), "here", 1, 10, NOW, NOW, alive=True, running=3)
@@ -95,3 +95,14 @@ def test_every_gate_that_is_closed_is_named() -> None:
 def test_what_does_not_wait_for_its_turn_is_told_nothing_of_gates() -> None:
     limits = QueueLimits(1, None, paused=True)
     assert "paused" not in told(job(state=State.DELAYED), limits=limits, running=5)
+
+
+def test_a_session_that_has_locked_the_job_is_named() -> None:
+    delay = Delay(
+        what="its row", session=4711, application="billing", age=180_000, idle=True, query="update orders …"
+    )
+    said = told(job(state=State.WAITING, lane=None), delays=[delay])
+    assert (
+        "Database session 4711 (application 'billing', in a transaction for 3 min, idle now) has locked its row: no worker "
+        "can start the job before that transaction ends. It last said: update orders …"
+    ) in said

@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "dead": ("onejob.cli.dead:dead", "List dead letters, retry or delete them."),
     "prune": ("onejob.cli.prune:prune", "Remove ended jobs that have been kept long enough."),
     "top": ("onejob.cli.top:top", "Watch queues, workers and running jobs."),
+    "migrate": ("onejob.cli.migrate:migrate", "Make a store's tables, or bring them up to date."),
     "doctor": ("onejob.cli.doctor:doctor", "Say what is wrong with a store, and what to do."),
 }
 """Each command's place, and what the list of commands says about it: the first line of its own help."""

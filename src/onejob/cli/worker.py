@@ -103,16 +103,17 @@ def _child_arguments() -> list[str]:
 
 def _run(app: App, settings: dict[str, Any], lifeline: int | None, options: HealthOptions) -> None:
     from onejob.cli.health import HealthCheck
+    from onejob.loops import new_loop
 
     try:
         made = app.worker(**settings)
     except OnejobError as error:
         raise click.UsageError(str(error)) from error
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             with HealthCheck(options, lambda: made.health().as_data(), BEAT):
                 runner.run(_serve(made, lifeline))
-            if made.stuck:
+            if made.held_up:
                 _end_now()
             runner.run(app.aclose())
     except OnejobError as error:
@@ -131,22 +132,14 @@ def _on_orphaned(made: Worker, lifeline: int) -> None:
 
 
 def _end_now() -> NoReturn:
-    """End the process with a handler still at work.
+    """End the process with a handler still at work, or a keeper that waits for somebody's database.
 
     It cannot be stopped, and the loop and the interpreter would both wait for it. It ends with the process,
-    now, while its lease still keeps others from starting the job.
+    now; a handler, while its lease still keeps others from starting the job.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _loop_factory() -> Any:
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return None
-    return new_event_loop
 
 
 def _set_up_logging(*, quiet: bool, verbose: bool) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "StoreBusy",
     "StoreClosed",
     "StoreFull",
+    "StoreUnavailable",
     "TransactionTimeout",
     "Undecodable",
     "UnknownBlocker",
@@ -94,6 +95,10 @@ class StoreBusy(OnejobError):
 
 class KeyBusy(StoreBusy):
     """Somebody's open transaction holds this key; try again once it has ended."""
+
+
+class StoreUnavailable(StoreBusy):
+    """The store's server could not be reached, or did not answer, for the whole of its patience; try again."""
 
 
 class StoreFull(OnejobError):

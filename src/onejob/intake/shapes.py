@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 SQLITE: Final = "sqlite"
+POSTGRESQL: Final = "postgresql"
 _FLAG: Final = "onejob_flag"
 _AS_IT_IS: Final[TypeEngine[Any]] = sa.types.NullType()
 
@@ -179,6 +180,13 @@ def family_named(declared: str) -> Family:
         if any(sign in words for sign in signs):
             return family
     return Family.OTHER
+
+
+def family_in_postgresql(declared: str) -> Family:
+    """The same of a type as PostgreSQL writes it out."""
+    if declared.startswith("timestamp") and declared.endswith("with time zone"):
+        return Family.ZONED
+    return Family.UUID if declared == "uuid" else family_named(declared)
 
 
 _FROM_TEXT: Final[dict[Family, Callable[[str], Any]]] = {Family.NUMBER: int, Family.UUID: UUID}

@@ -165,7 +165,7 @@ def raw(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
 def _behind(id: sa.ColumnElement[Any], last: Any, *, nulls_first: bool) -> sa.ColumnElement[bool]:
     """True for ids behind the last one of a page. Where a column allows it, that may be NULL, which compares with nothing."""
     if last is not None:
-        return id > last
+        return id > last if nulls_first else sa.or_(id > last, id.is_(None))
     return id.is_not(None) if nulls_first else sa.false()
 
 

@@ -13,6 +13,7 @@ from onejob.store import JobStore
 Clock = Callable[[], int]
 MAX_PATIENCE = 3600.0
 SQLITE = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
 MEMORY = ("memory:", "sqlite://:memory:", "sqlite:///:memory:")
 
 
@@ -21,7 +22,12 @@ def open_store(url: str, *, clock: Clock | None = None) -> JobStore:
 
     `sqlite:///jobs.db` is relative to the current directory, `sqlite:////var/jobs.db` absolute, `memory:`
     lives and dies with the store. `?patience=SECONDS` bounds how long a call waits for a locked file.
+    `postgresql://USER:PASSWORD@HOST/DATABASE` is a schema of a database, `?schema=onejob` if not said otherwise.
     """
+    if url.startswith(POSTGRES):
+        from onejob.stores.postgres.store import PostgresStore
+
+        return PostgresStore(url, clock=clock)
     from onejob.stores.sqlite.store import SqliteStore
 
     return SqliteStore(_file(url), clock=clock, **_settings(url))
@@ -29,6 +35,11 @@ def open_store(url: str, *, clock: Clock | None = None) -> JobStore:
 
 def check_url(url: str) -> str:
     """Return a URL that `open_store` takes; nothing is opened, and what a store needs is not imported."""
+    if url.startswith(POSTGRES):
+        from onejob.stores.postgres.address import parse
+
+        parse(url)
+        return url
     _file(url)
     _settings(url)
     return url
@@ -36,7 +47,7 @@ def check_url(url: str) -> str:
 
 def absolute(url: str) -> str:
     """The URL fit to be shown, and the same store's in whatever directory it is read."""
-    if _file(url) is None:
+    if url.startswith(POSTGRES) or _file(url) is None:
         return without_password(url)
     base, mark, query = url.partition("?")
     return without_password(f"{SQLITE}{os.path.abspath(base[len(SQLITE) :])}{mark}{query}")  # noqa: PTH100 - slow
@@ -58,7 +69,7 @@ def _file(url: str) -> str | None:
         return _path(url, base[len(SQLITE) :])
     raise InvalidOption(
         f"Store URL {shown(without_password(url))} is not known: {_remedy(base)}use sqlite:///FILE (four slashes "
-        "for an absolute path) or memory:."
+        "for an absolute path), postgresql://USER:PASSWORD@HOST/DATABASE or memory:."
     )
 
 

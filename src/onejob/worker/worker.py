@@ -99,6 +99,7 @@ class Worker:
         self._phase = Phase.STARTING
         self._serving: asyncio.Task[None] | None = None
         self._stop_early = False
+        self._keeping = False
         """Told to stop before it was started: then it ends as soon as it is."""
 
     @property
@@ -110,6 +111,11 @@ class Worker:
     def stuck(self) -> list[Attempt]:
         """After the end: handlers that could not be stopped. Their leases stay theirs until they return."""
         return [attempt for attempt in self._roster.values() if attempt.running]
+
+    @property
+    def held_up(self) -> bool:
+        """After the end: something of it is still in a thread and cannot be stopped, a handler or a keeper."""
+        return bool(self.stuck) or self._keeping
 
     def __repr__(self) -> str:
         return f"<Worker {self.id}: {self._phase}, serves {', '.join(self.settings.queues)}>"
@@ -271,6 +277,7 @@ class Worker:
                 task.cancel()
             # A keeper may be in a thread that waits for somebody's database, and cannot be stopped.
             await asyncio.wait({rounds, pumping}, timeout=GRACE)
+            self._keeping = not rounds.done()
             if observer is not None:
                 await observer.finish(GRACE if self._hurry_asked.is_set() else PATIENCE)
             await self._depart()

@@ -9,13 +9,14 @@ import msgspec
 from onejob.core.dedup import Standing, decode_rules
 from onejob.core.job import QUEUED, JobId, State
 from onejob.core.judge import may_revive
+from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.store import Amended, Amendment, Pruned, Retention
 from onejob.stores.sqlite import blocking, dead
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.ending import end_queued, expire_overdue, revoke_last
 from onejob.stores.sqlite.enqueue import find_holder
 from onejob.stores.sqlite.lanes import back_to_lane, refresh
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 DEAD_WORKER_KEPT = 24 * 3600_000

@@ -11,8 +11,9 @@ import msgspec
 from onejob.core.chain import circle, path_to, stranded
 from onejob.core.errors import UnknownBlocker
 from onejob.core.job import ENDED, ChainId, NewJob, State
+from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.connect import array
-from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
 

@@ -6,10 +6,12 @@ import msgspec
 
 from onejob.core.job import NewJob
 from onejob.core.judge import initial_state
+from onejob.sql.ids import id_to_bytes
+from onejob.sql.lanes import stored_plan
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.ending import after_end, strand
-from onejob.stores.sqlite.lanes import join, stored
-from onejob.stores.sqlite.session import Session, id_to_bytes
+from onejob.stores.sqlite.lanes import join
+from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 
@@ -54,7 +56,7 @@ def go_on(session: Session, step: Step, now: int) -> Found | None:
             job.options,
             job.max_crashes,
             None if lane is None else lane.key,
-            None if lane is None else stored(lane),
+            stored_plan(lane),
             len(waits.chains),
             step.chain,
             step.index,

@@ -11,15 +11,16 @@ from typing import Any, Final, cast
 
 import apsw
 
-from onejob.store import Finding, Level
+from onejob.store import Finding, Level, Migration
 from onejob.stores.sqlite.connect import (
     NETWORK_FILE_SYSTEMS,
     Connection,
     explained,
     file_system,
     schema_of,
+    too_new,
 )
-from onejob.stores.sqlite.statements import migrations, statements
+from onejob.stores.sqlite.statements import migration_names, migrations, statements
 
 LEAST_FREE: Final = 64 * 1024 * 1024
 """Bytes of free disk below which writes are about to fail."""
@@ -76,6 +77,24 @@ def has_tables(path: str) -> bool:
             connection.close()
     except apsw.Error:
         return True
+
+
+def migrations_of(path: str) -> list[Migration]:
+    """The steps that build the schema, and which of them the file has; never makes or changes one."""
+    version: Any = 0
+    if Path(path).is_file():
+        try:
+            connection = cast("Connection", apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))
+            try:
+                version = schema_of(connection)
+            finally:
+                connection.close()
+        except apsw.Error as error:
+            raise explained(error, path) from error
+    names = migration_names()
+    if not isinstance(version, int) or version > len(names):
+        raise too_new(path, version)
+    return [Migration(name, number <= version) for number, name in enumerate(names, 1)]
 
 
 def on_file_system(path: str, kind: str | None) -> Iterator[Finding]:

@@ -13,13 +13,14 @@ import msgspec
 
 from onejob.core.job import ChainId, Claimed, Lease
 from onejob.core.lane import QueueLimits
+from onejob.sql.ids import id_from_bytes
+from onejob.sql.lanes import EVERYBODY, OWN_RATE, limits_of
 from onejob.store import Ask, Claims
 from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.ending import expire_overdue
-from onejob.stores.sqlite.lanes import EVERYBODY, count_starts, open_lanes, refresh
-from onejob.stores.sqlite.limits import limits_of
-from onejob.stores.sqlite.rates import OWN_RATE, record_starts, window
-from onejob.stores.sqlite.session import Session, Touch, id_from_bytes
+from onejob.stores.sqlite.lanes import count_starts, open_lanes, refresh
+from onejob.stores.sqlite.rates import record_starts, window
+from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
 PROMOTE_LIMIT = 1_000

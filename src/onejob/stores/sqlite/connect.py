@@ -106,10 +106,7 @@ def migrate(connection: Connection, path: str) -> None:
         )
         version = schema_of(connection)
         if not isinstance(version, int) or version > len(scripts):
-            raise SchemaMismatch(
-                f"Store {path} has schema {version}, this onejob knows up to {len(scripts)}: "
-                "upgrade onejob here, or point this program at another store."
-            )
+            raise too_new(path, version)
         for script in scripts[version:]:
             connection.execute(script)
         if version < len(scripts):
@@ -121,6 +118,14 @@ def migrate(connection: Connection, path: str) -> None:
     except BaseException:
         rollback(connection)
         raise
+
+
+def too_new(path: str, version: object) -> SchemaMismatch:
+    """What to raise for a file that a newer onejob wrote."""
+    return SchemaMismatch(
+        f"Store {path} has schema {version}, this onejob knows up to {len(migrations())}: "
+        "upgrade onejob here, or point this program at another store."
+    )
 
 
 def schema_of(connection: Connection) -> Any:

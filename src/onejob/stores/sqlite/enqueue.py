@@ -13,20 +13,20 @@ import msgspec
 
 from onejob.core.dedup import Standing
 from onejob.core.job import ChainId, NewJob, State
-from onejob.core.judge import Answer, Call, Decision, Holder, Outcome, initial_state, judge
+from onejob.core.judge import Answer, Decision, Holder, Outcome, initial_state, judge
+from onejob.sql.ids import id_from_bytes, id_to_bytes
+from onejob.sql.lanes import stored_plan
+from onejob.sql.rows import holder_of, stored_calls
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.blocking import Waits
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.ending import EXPIRED, after_end, end_queued, revoke_last, strand
-from onejob.stores.sqlite.lanes import lanes_of, put, refresh, stored
-from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes, state_of
+from onejob.stores.sqlite.lanes import lanes_of, put, refresh
+from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
 MAX_NEIGHBOURS = 2_000
 """More ids than this between a batch's lowest and highest are not read ahead."""
-
-_calls_decoder = msgspec.json.Decoder(tuple[Call, ...])
-_calls_encoder = msgspec.json.Encoder()
 
 
 def enqueue(session: Session, jobs: Sequence[NewJob], now: int | None) -> list[Answer]:
@@ -41,36 +41,12 @@ def enqueue(session: Session, jobs: Sequence[NewJob], now: int | None) -> list[A
 def find_holder(session: Session, digest: bytes) -> Holder | None:
     """A key's record joined with its job, or None if there is no record."""
     row = _find_holders(session, (digest,)).get(digest)
-    return None if row is None else holder_of(row)
+    return None if row is None else holder_of(row, id_from_bytes)
 
 
 def _find_holders(session: Session, digests: tuple[bytes, ...]) -> dict[bytes, Row]:
     found = session.execute(statements("enqueue")["find_holders"], {"digests": array(digests)})
     return {row[17]: row for row in found}
-
-
-def holder_of(row: Row) -> Holder:
-    """Read a row of `find_holders`."""
-    return Holder(
-        id=ChainId(id_from_bytes(row[0])),
-        state=state_of(row[1]),
-        since=row[2],
-        completed_until=row[3],
-        failed_until=row[4],
-        accepted=row[5],
-        due=row[6],
-        attempt=row[7],
-        priority=row[8],
-        options=row[9],
-        expires=row[10],
-        follows=None if row[11] is None else ChainId(id_from_bytes(row[11])),
-        fingerprint=row[12] or b"",
-        items=row[13],
-        size=row[14],
-        calls=() if row[15] is None else _calls_decoder.decode(row[15]),
-        gone=bool(row[16]),
-        lane=row[18],
-    )
 
 
 class _Made(msgspec.Struct, frozen=True, gc=False):
@@ -160,7 +136,7 @@ class _Batch:
         if stranded or digest in self._stale:  # whoever holds this key may have failed by another's end
             return find_holder(self._session, digest)
         row = self._found.get(digest)
-        return None if row is None else holder_of(row)
+        return None if row is None else holder_of(row, id_from_bytes)
 
     def _holder_made(self, made: _Made) -> Holder:
         job, decision, plan = made.job, made.decision, made.job.plan
@@ -237,7 +213,7 @@ class _Batch:
                 "size": plan.size or len(job.payload),
                 "due": change.due,
                 "now": self.now,
-                "calls": _calls_encoder.encode(change.calls),
+                "calls": stored_calls(change.calls),
             },
         )
         for queue, lane in changed:
@@ -307,10 +283,10 @@ class _Batch:
                 plan.text,
                 rules.encoded,
                 plan.fingerprint,
-                _calls_encoder.encode(decision.calls) if decision.calls else None,
+                stored_calls(decision.calls),
                 plan.size or None,
                 None if lane is None else lane.key,
-                None if lane is None else stored(lane),
+                stored_plan(lane),
                 len(waits.chains),
             )
         )
@@ -343,7 +319,7 @@ class _Batch:
                 job.options,
                 job.max_crashes,
                 None if lane is None else lane.key,
-                None if lane is None else stored(lane),
+                stored_plan(lane),
                 len(waits.chains),
             )
         )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from onejob.core.job import ChainId, Job, JobId, State, WorkerId
+from onejob.core.job import ChainId, Job, JobId, State
+from onejob.sql.ids import id_from_bytes, id_to_bytes
+from onejob.sql.rows import job_of, state_of, worker_of
 from onejob.store import Blocker, DeadErrors, JobFilter, Key, Page, WorkerView
-from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.enqueue import find_holder
 from onejob.stores.sqlite.selection import parameters
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes, state_of
+from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 
@@ -20,7 +19,7 @@ def job(session: Session, id: JobId) -> Job | None:
     except ValueError:
         return None
     row = session.first(statements("inspect")["job"], {"id": raw})
-    return None if row is None else _job(row)
+    return None if row is None else job_of(row, id_from_bytes)
 
 
 def jobs(session: Session, filter: JobFilter, limit: int, cursor: str | None) -> Page:
@@ -29,7 +28,7 @@ def jobs(session: Session, filter: JobFilter, limit: int, cursor: str | None) ->
     rows = session.rows(statements("inspect")["jobs"], {**wanted, "limit": limit + 1})
     more = len(rows) > limit
     rows = rows[:limit]
-    return Page([_job(row) for row in rows], str(rows[-1][-1]) if more else None)
+    return Page([job_of(row, id_from_bytes) for row in rows], str(rows[-1][-1]) if more else None)
 
 
 def count(session: Session, filter: JobFilter) -> int:
@@ -80,22 +79,8 @@ def counts(session: Session) -> dict[str, dict[State, int]]:
 
 def workers(session: Session) -> list[WorkerView]:
     """Workers on record."""
-    return [
-        WorkerView(
-            id=WorkerId(id),
-            queues=msgspec.json.decode(queues, type=tuple[str, ...]),
-            host=host,
-            pid=pid,
-            concurrency=concurrency,
-            started=started,
-            seen=seen,
-            alive=bool(alive),
-            running=running,
-        )
-        for id, queues, host, pid, concurrency, started, seen, alive, running in session.rows(
-            statements("inspect")["workers"], {"now": session.now()}
-        )
-    ]
+    rows = session.rows(statements("inspect")["workers"], {"now": session.now()})
+    return [worker_of(row) for row in rows]
 
 
 def chain(session: Session, id: JobId) -> list[Job]:
@@ -154,43 +139,3 @@ def dead_errors(session: Session, queue: str | None, limit: int) -> list[DeadErr
     return [
         DeadErrors(error, count, id_from_bytes(id), first, last) for error, count, id, first, last, _ in rows
     ]
-
-
-def _job(row: Row) -> Job:
-    id = id_from_bytes(row[0])
-    return Job(
-        id=id,
-        queue=row[1],
-        task=row[2],
-        state=state_of(row[3]),
-        payload=row[4],
-        priority=row[5],
-        accepted=row[6],
-        updated=row[7],
-        due=row[8],
-        expires=row[9],
-        started=row[10],
-        ended=row[11],
-        attempt=row[12],
-        failures=row[13],
-        crashes=row[14],
-        max_crashes=row[15],
-        misses=row[16],
-        items=row[17],
-        worker=row[18],
-        aborting=bool(row[19]),
-        follows=None if row[20] is None else ChainId(id_from_bytes(row[20])),
-        chain=ChainId(id if row[31] is None else id_from_bytes(row[31])),
-        chain_index=row[32],
-        blockers=row[33],
-        key=row[21],
-        digest=row[22],
-        plan=row[23],
-        options=row[24],
-        progress=row[25],
-        result=row[26],
-        error=row[27],
-        origin=None if row[28] is None else id_from_bytes(row[28]),
-        origin_queue=row[29],
-        lane=row[30],
-    )

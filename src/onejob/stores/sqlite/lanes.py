@@ -8,34 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 from typing import Any
-
-import msgspec
 
 from onejob.core.job import NewJob, State
 from onejob.core.lane import LanePlan
+from onejob.sql.lanes import EVERYBODY, brought_plan, plan_of
 from onejob.stores.sqlite.connect import Row, array
-from onejob.stores.sqlite.rates import forget_starts, rate_of, record_starts, window
+from onejob.stores.sqlite.rates import forget_starts, record_starts, window
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
-
-EVERYBODY = 2**31
-
-
-class Place(IntEnum):
-    """Where a live job stands in its lane."""
-
-    NOT_READY = 0
-    READY = 1
-    HAS_SLOT = 2
-    """It is its turn, or it runs."""
-    KEEPS_SLOT = 3
-    """Until it has ended, whatever happens in between."""
-
-
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(LanePlan)
 
 
 def lanes_of(session: Session, jobs: Iterable[NewJob]) -> dict[tuple[str, str], LanePlan]:
@@ -51,11 +32,6 @@ def plans(session: Session, queue: str, keys: Iterable[str]) -> list[LanePlan]:
     """The limits of those lanes of a queue that are on record."""
     rows = session.execute(statements("lanes")["plans"], {"queue": queue, "keys": array(keys)})
     return [plan_of(*row) for row in rows]
-
-
-def plan_of(key: str, concurrency: int, rate_max: int | None, rate_per: int | None, hold: int) -> LanePlan:
-    """Read a lane's columns."""
-    return LanePlan(key, concurrency, rate_of(rate_max, rate_per), bool(hold))
 
 
 def put(session: Session, queue: str, plan: LanePlan, former: LanePlan | None) -> None:
@@ -89,13 +65,8 @@ def back_to_lane(session: Session, queue: str, lane: str | None, brought: bytes 
     if lane is None:
         return
     if not plans(session, queue, [lane]):
-        put(session, queue, LanePlan(lane) if brought is None else _decoder.decode(brought), None)
+        put(session, queue, brought_plan(lane, brought), None)
     session.touch(queue, lane, Touch.RETURNED)
-
-
-def stored(plan: LanePlan) -> bytes | None:
-    """The limits that a job brings, as they are kept with it."""
-    return None if plan == LanePlan(plan.key) else _encoder.encode(plan)
 
 
 def open_lanes(session: Session, queue: str, now: int) -> None:

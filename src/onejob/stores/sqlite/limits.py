@@ -6,21 +6,15 @@ from collections.abc import Iterable
 
 from onejob.core.job import JobId
 from onejob.core.lane import QueueChange, QueueLimits
+from onejob.sql.ids import id_from_bytes, id_to_bytes
+from onejob.sql.lanes import OWN_RATE, limits_of, plan_of
 from onejob.store import LaneView
 from onejob.stores.sqlite.connect import Row, array
-from onejob.stores.sqlite.lanes import plan_of
-from onejob.stores.sqlite.rates import OWN_RATE, forget_starts, rate_of
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.rates import forget_starts
+from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 HOLDERS_SHOWN = 100
-
-
-def limits_of(
-    concurrency: int | None, rate_max: int | None, rate_per: int | None, paused: int
-) -> QueueLimits:
-    """Read a queue's columns."""
-    return QueueLimits(concurrency, rate_of(rate_max, rate_per), bool(paused))
 
 
 def set_queue(session: Session, queue: str, change: QueueChange) -> QueueLimits:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 import msgspec
 
@@ -11,9 +10,6 @@ from onejob.core.dedup import FOREVER
 from onejob.core.lane import Rate, starts_until_opening
 from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
-
-OWN_RATE = ""
-"""Stands for the queue itself where starts are counted: no lane has this key."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -63,9 +59,3 @@ def record_starts(
 def forget_starts(session: Session, queue: str, lane: str) -> None:
     """Nothing counts the starts of this lane any more."""
     session.run(statements("rates")["forget_starts"], {"queue": queue, "lane": lane, "before": FOREVER})
-
-
-@lru_cache(maxsize=1_000)
-def rate_of(rate_max: int | None, rate_per: int | None) -> Rate | None:
-    """Read a rate's columns."""
-    return None if rate_max is None or rate_per is None else Rate(rate_max, rate_per / 1000)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onejob.core.judge import Outcome
 from onejob.core.schedule import Firing, Schedule, fired
+from onejob.sql.ids import id_from_bytes, id_to_bytes
+from onejob.sql.rows import schedule_of
 from onejob.store import Due, Fired
-from onejob.stores.sqlite.connect import Row
 from onejob.stores.sqlite.enqueue import enqueue
-from onejob.stores.sqlite.session import Session, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 
@@ -32,7 +32,7 @@ def due(session: Session, limit: int, now: int | None) -> Due:
     sql, at = statements("schedules"), session.now(now)
     found = session.rows(sql["due"], {"now": at, "limit": limit})
     [(next_at,)] = session.rows(sql["next_at"], {"now": at})
-    return Due([_schedule(row) for row in found], next_at)
+    return Due([schedule_of(row, id_from_bytes) for row in found], next_at)
 
 
 def fire(session: Session, firings: Sequence[Firing], now: int | None) -> list[Fired]:
@@ -44,7 +44,7 @@ def fire(session: Session, firings: Sequence[Firing], now: int | None) -> list[F
 def schedules(session: Session, ids: Sequence[str] | None) -> list[Schedule]:
     """Those on record; see `Inspector.schedules`."""
     if ids is None:
-        return [_schedule(row) for row in session.rows(statements("schedules")["all"], ())]
+        return [schedule_of(row, id_from_bytes) for row in session.rows(statements("schedules")["all"], ())]
     found = (_one(session, id) for id in sorted(set(ids)))
     return [schedule for schedule in found if schedule is not None]
 
@@ -69,7 +69,7 @@ def _write(session: Session, schedule: Schedule) -> bool:
 
 def _one(session: Session, id: str) -> Schedule | None:
     row = session.first(statements("schedules")["one"], {"id": id})
-    return None if row is None else _schedule(row)
+    return None if row is None else schedule_of(row, id_from_bytes)
 
 
 def _columns(schedule: Schedule) -> dict[str, Any]:
@@ -87,21 +87,3 @@ def _columns(schedule: Schedule) -> dict[str, Any]:
         "updated": schedule.updated,
         "revision": schedule.revision,
     }
-
-
-def _schedule(row: Row) -> Schedule:
-    id, definition, declared, paused, since, due, last, job, outcome, fired, updated, revision = row
-    return Schedule(
-        id=id,
-        definition=definition,
-        declared=bool(declared),
-        paused=bool(paused),
-        since=since,
-        next=due,
-        last=last,
-        job=None if job is None else id_from_bytes(job),
-        outcome=None if outcome is None else Outcome(outcome),
-        fired=fired,
-        updated=updated,
-        revision=revision,
-    )

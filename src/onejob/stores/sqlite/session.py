@@ -10,8 +10,6 @@ from enum import IntEnum
 
 import apsw
 
-from onejob.core.errors import OnejobError, shown
-from onejob.core.job import JobId, State
 from onejob.stores.sqlite.connect import Bindings, Connection, Row
 from onejob.stores.sqlite.statements import statements
 
@@ -23,28 +21,6 @@ LOOK_EVERY = 1.0
 def system_clock() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-def id_to_bytes(id: str) -> bytes:
-    """A job's id as it is stored."""
-    return bytes.fromhex(id.replace("-", ""))
-
-
-def id_from_bytes(raw: bytes) -> JobId:
-    """A job's id as people and programs see it."""
-    text = raw.hex()
-    return JobId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
-
-
-def state_of(word: object) -> State:
-    """Read a state's word; anything else is a damaged row, or one that a newer onejob wrote."""
-    try:
-        return State(word)
-    except ValueError:
-        raise OnejobError(
-            f"The store holds a job in state {shown(word)}, which this onejob does not know: "
-            "upgrade onejob here, or look at the row."
-        ) from None
 
 
 class Touch(IntEnum):

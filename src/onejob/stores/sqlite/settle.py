@@ -9,7 +9,10 @@ import msgspec
 
 from onejob.core.chain import diverged
 from onejob.core.job import ENDED, JobId, State, WorkerId
-from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
+from onejob.core.lifecycle import ENDING, MOVES, Settlement
+from onejob.sql.attempts import changes, state_after
+from onejob.sql.ids import id_from_bytes, id_to_bytes
+from onejob.sql.lanes import place_after
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.chains import Step, go_on
@@ -17,13 +20,10 @@ from onejob.stores.sqlite.claim import claim, claimed
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.dead import bury
 from onejob.stores.sqlite.ending import Ended, after_end
-from onejob.stores.sqlite.lanes import Place, plans, refresh
+from onejob.stores.sqlite.lanes import plans, refresh
 from onejob.stores.sqlite.limits import tell_who_waits_for_room
-from onejob.stores.sqlite.session import Session, Touch, id_from_bytes, id_to_bytes
+from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
-
-_IN_PLACE = frozenset({Move.HAND_BACK, Move.LOSE})
-"""Moves after which a job keeps its due time, and so its place in line."""
 
 
 def settle(session: Session, done: Sequence[Settlement], ask: Ask | None, now: int | None) -> SettleReply:
@@ -105,15 +105,15 @@ def _end_attempts(
             replies.append(Settled.LOST)
             continue
         seq, _, token, aborting, digest, queue, _, lane, chain, chain_index = row
-        state = State.REVOKED if aborting else _state_after(one, lane)
+        state = State.REVOKED if aborting else state_after(one, lane)
         then = one.then if state is State.COMPLETED else None
         if then is not None and (reason := blocking.refusal(session, then, chain or id)) is not None:
             reasons[one.lease.id] = reason
             replies.append(Settled.REFUSED)
             continue
         del running[id]  # settled: whatever else this batch says of it comes too late
-        place = _place(state, lane, (queue, lane) in holding)
-        updates.append((*_changes(one, state, now), place, seq, token))
+        place = place_after(state, lane, (queue, lane) in holding)
+        updates.append((*changes(one, state, now), place, seq, token))
         replies.append(Settled.REVOKED if aborting else Settled.DONE)
         if state in ENDED:
             ended.append(Ended(id, queue, digest, state, lane=lane, chain=chain, goes_on=then is not None))
@@ -155,36 +155,3 @@ def _lanes_that_hold(session: Session, running: Iterable[Row]) -> set[tuple[str,
         for plan in plans(session, queue, keys)
         if plan.hold
     }
-
-
-def _state_after(one: Settlement, lane: str | None) -> State:
-    if (ended := ENDING.get(one.move)) is not None:
-        return ended
-    if one.delay > 0:
-        return State.DELAYED
-    return State.WAITING if lane is None else State.PARKED
-
-
-def _place(state: State, lane: str | None, holds: bool) -> Place | None:
-    """Where a job stands in its lane once its attempt has ended."""
-    if lane is None or state in ENDED:
-        return None
-    if holds:
-        return Place.KEEPS_SLOT
-    return Place.READY if state is State.PARKED else Place.NOT_READY
-
-
-def _changes(one: Settlement, state: State, now: int) -> tuple[object, ...]:
-    rule = MOVES[one.move]
-    ends = state in ENDED
-    return (
-        state,
-        now if ends else None,
-        None if ends or one.move in _IN_PLACE else now + one.delay,
-        rule.attempt,
-        rule.failures,
-        rule.crashes,
-        rule.misses,
-        one.result if state is State.COMPLETED else None,
-        one.error,
-    )

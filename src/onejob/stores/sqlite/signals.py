@@ -7,7 +7,6 @@ second at most, and a machine without such sockets only latency.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import secrets
@@ -22,11 +21,11 @@ from pathlib import Path
 import apsw
 
 from onejob.core.errors import OnejobError
+from onejob.hints import ANY, Hints
 from onejob.stores.sqlite.connect import Connection
 from onejob.stores.sqlite.forking import forks
 from onejob.stores.sqlite.sweeping import SUFFIX, sweep
 
-ANY = "*"
 POLL_WITH_SOCKET = 1.0
 POLL_WITHOUT_SOCKET = 0.02
 _MAX_DATAGRAM = 8_192
@@ -39,9 +38,7 @@ class Signals:
         self._path = path
         self._connect = connect
         self._lock = threading.Lock()
-        self._count = 0
-        self._heard: dict[str, int] = {}
-        self._waiting: dict[asyncio.Future[bool], frozenset[str]] = {}
+        self._hints = Hints()
         self._folder = None if path is None else wake_folder(path)
         self._listener: Listener | None = None
         self._sender: socket.socket | None = None
@@ -50,48 +47,18 @@ class Signals:
     def mark(self) -> int:
         """How many hints have been heard so far."""
         self._listen()
-        with self._lock:
-            return self._count
+        return self._hints.mark()
 
     async def wait(self, topics: frozenset[str], timeout: float, since: int | None) -> bool:
         """Sleep until one of the topics is hinted at, or was after `since`; False when the time is up."""
         self._listen()
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if since is not None and any(self._heard.get(topic, 0) > since for topic in (*topics, ANY)):
-                return True
-            future: asyncio.Future[bool] = loop.create_future()
-            self._waiting[future] = topics
-        timer = loop.call_later(timeout, _resolve, future, False)
-        try:
-            return await future
-        finally:
-            timer.cancel()
-            with self._lock:
-                self._waiting.pop(future, None)
+        return await self._hints.wait(topics, timeout, since)
 
     def tell(self, topics: set[str]) -> None:
         """Hint to everyone: called after a commit, from the thread that committed."""
-        self.hear(topics)
+        self._hints.hear(topics)
         if self._folder is not None:
             self._send("\n".join(topics))
-
-    def hear(self, topics: set[str]) -> None:
-        """A hint has arrived: wake those who wait for it."""
-        with self._lock:
-            self._count += 1
-            for topic in topics:
-                self._heard[topic] = self._count
-            woken = [
-                future
-                for future, wanted in self._waiting.items()
-                if ANY in topics or not wanted.isdisjoint(topics)
-            ]
-            for future in woken:
-                del self._waiting[future]
-        for future in woken:
-            with suppress(RuntimeError):  # its loop is closed: nobody waits any more
-                future.get_loop().call_soon_threadsafe(_resolve, future, True)
 
     def close(self) -> None:
         """Stop listening and take our socket away."""
@@ -107,7 +74,7 @@ class Signals:
             return
         with self._lock:
             if self._listener is None and self._folder is not None and self._path is not None:
-                self._listener = Listener(self._folder, self._path, self._connect, self.hear)
+                self._listener = Listener(self._folder, self._path, self._connect, self._hints.hear)
 
     def _send(self, message: str) -> None:
         """Tell every other process that listens. Never blocks, never fails: it is only a hint."""
@@ -255,8 +222,3 @@ def _try_to_bind(folder: Path) -> socket.socket | None:
         bound.close()
         return None
     return bound
-
-
-def _resolve(future: asyncio.Future[bool], value: bool) -> None:
-    if not future.done():
-        future.set_result(value)

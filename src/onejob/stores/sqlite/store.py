@@ -8,7 +8,9 @@ import shutil
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
+from onejob.core.errors import WrongCall
 from onejob.core.job import ChainId, Job, JobId, NewJob, State, WorkerId
 from onejob.core.judge import Answer
 from onejob.core.lane import QueueChange, QueueLimits
@@ -23,6 +25,7 @@ from onejob.store import (
     Blocker,
     Claims,
     DeadErrors,
+    Delay,
     Due,
     Expired,
     Finding,
@@ -30,6 +33,7 @@ from onejob.store import (
     JobFilter,
     Key,
     LaneView,
+    Migration,
     Page,
     Pruned,
     Pulse,
@@ -63,6 +67,7 @@ class SqliteStore:
     """
 
     dialect = "sqlite"
+    exchanges = 1
 
     def __init__(
         self, path: str | None, *, clock: Callable[[], int] | None = None, patience: float = PATIENCE
@@ -170,6 +175,28 @@ class SqliteStore:
         """A transaction for the user's own statements and enqueues together."""
         return SqliteTransaction(self._writer, timeout)
 
+    def join(self, connection: object) -> NoReturn:
+        """Refused: a second connection to the file would wait for the first, or damage it."""
+        raise WrongCall(
+            "connection=… is for a store on PostgreSQL: a SQLite file has one writer, which is onejob's. Let your statements "
+            "run there, `async with app.transaction() as tx: await tx.execute(…)`; what is enqueued in the block joins."
+        )
+
+    async def migrate(self) -> None:
+        """Make the file, or bring its schema up to date."""
+        await self.open()
+
+    async def migration_script(self) -> NoReturn:
+        """Refused: the file is ours to make."""
+        raise WrongCall(
+            "A SQLite store has no script to apply by hand, as only onejob opens its file: `onejob migrate` without "
+            "--sql makes it, or brings it up to date; so does the first enqueue or worker."
+        )
+
+    async def migrations(self) -> list[Migration]:
+        """The steps that build the schema, and which of them the file has."""
+        return await asyncio.to_thread(checkup.migrations_of, self.path)
+
     async def time(self) -> int:
         """The store's clock."""
         return self._clock()
@@ -263,6 +290,10 @@ class SqliteStore:
     async def followers(self, chain: ChainId) -> list[JobId]:
         """Jobs that wait for this chain to end."""
         return await self._reader.run(lambda session: inspect.followers(session, chain))
+
+    async def delays(self, id: JobId) -> list[Delay]:
+        """Nobody: writers of a file take turns."""
+        return []
 
     async def _flush(self) -> None:
         """Counts kept in memory show in what is read next."""

@@ -7,6 +7,7 @@ from onejob.core.filter import parse
 from onejob.core.job import ChainId, JobId, State
 from onejob.store import JobFilter, JobStore, Level
 from onejob.testing.clock import FakeClock
+from onejob.testing.conformance.chains import go_on
 from onejob.testing.conformance.steps import digest_of, job, look, new_id, put, run, start_one
 
 
@@ -116,8 +117,9 @@ class TestInspect:
 
     async def test_a_store_in_use_has_nothing_wrong_with_it(self, store: JobStore) -> None:
         await put(store, job(unique=Unique.coalesce()))
-        await start_one(store)
+        first = await start_one(store)
         await put(store, job(unique=Unique.coalesce()))
+        await go_on(store, first)
         wrong = [finding for finding in await store.checkup() if finding.level is Level.ERROR]
         assert wrong == []
 
@@ -127,6 +129,14 @@ class TestInspect:
         second = await put(store, job(unique=Unique.coalesce()))
         assert await store.followers(ChainId(first.id)) == [second.id]
         assert await store.followers(ChainId(second.id)) == []
+
+    async def test_nobody_delays_an_undisturbed_job(self, store: JobStore) -> None:
+        waiting, done = await put(store, job()), await put(store, job())
+        assert await store.delays(waiting.id) == []
+        await run(store)
+        assert await store.delays(done.id) == []
+        assert await store.delays(new_id()) == []
+        assert await store.delays(JobId("no id")) == []
 
     async def test_looking_changes_nothing(self, store: JobStore, clock: FakeClock) -> None:
         made = await put(store, job(unique=Unique.once(), delay=5))

@@ -28,7 +28,7 @@ class TestTransaction:
         made = job(unique=Unique.once())
         async with store.transaction(5) as tx:
             await tx.execute("create table orders (number integer)")
-            await tx.execute("insert into orders values (?)", (7,))
+            await tx.execute("insert into orders values (:number)", {"number": 7})
             [answer] = await tx.enqueue([made])
             assert answer.outcome is Outcome.CREATED
         async with store.transaction(5) as tx:

@@ -3,5 +3,6 @@
 -- stranded: jobs that wait for a chain which has ended or is gone.
 select count(*)
 from onejob_job j
-left join onejob_job h on h.id = j.follows
-where j.follows is not null and j.state = 'blocked' and (h.id is null or h.ended is not null);
+where j.follows is not null and j.state = 'blocked'
+    and not exists (select 1 from onejob_job h where h.id = j.follows and h.ended is null)
+    and not exists (select 1 from onejob_job h where h.chain = j.follows and h.ended is null);

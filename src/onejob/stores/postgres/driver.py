@@ -1,0 +1,195 @@
+"""Operations on an asyncpg connection: statements by name, prepared once per connection, driven to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from onejob.core.errors import InvalidOption, OnejobError
+from onejob.stores.postgres.address import Address
+from onejob.stores.postgres.statements import sql
+from onejob.stores.postgres.steps import Row, Steps
+
+T = TypeVar("T")
+LOCK_TIMEOUT: Final = 250
+"""Milliseconds that one of our statements waits for a lock; who holds one for longer is in a user's transaction."""
+BEGIN: Final = "begin isolation level read committed"
+_IDLE_IN_TRANSACTION: Final = 60_000
+_CLOSE: Final = 2.0
+_CONNECT: Final = 10.0
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5_000}
+
+
+class Prepared(Protocol):
+    """What we use of an `asyncpg.prepared_stmt.PreparedStatement`."""
+
+    async def fetch(self, *parameters: Any) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """What we use of an `asyncpg.Connection`."""
+
+    async def execute(self, query: str, *parameters: Any, timeout: float | None = None) -> str: ...
+    async def fetch(self, query: str, *parameters: Any, timeout: float | None = None) -> list[Any]: ...
+    async def prepare(self, query: str) -> Prepared: ...
+    async def add_listener(self, channel: str, callback: Callable[[object, int, str, str], None]) -> None: ...
+    def add_termination_listener(self, callback: Callable[[object], None]) -> None: ...
+    def is_closed(self) -> bool: ...
+    def is_in_transaction(self) -> bool: ...
+    def get_server_pid(self) -> int: ...
+    async def close(self, *, timeout: float | None = None) -> None: ...
+    def terminate(self) -> None: ...
+
+
+class Link:
+    """A connection with our statements on it."""
+
+    __slots__ = ("_pooled", "_prepared", "_schema", "begin", "committed", "connection", "idle_since")
+
+    def __init__(self, connection: Connection, address: Address) -> None:
+        self.connection = connection
+        self._schema = address.schema
+        self._pooled = address.pooled
+        self._prepared: dict[str, Prepared] = {}
+        self.idle_since = time.monotonic()
+        self.committed = False
+        """The operation that runs on it, or ran last, had statements that committed by themselves."""
+        # A pooler gives every transaction another session: what a session should keep is said in each.
+        self.begin = BEGIN if not address.pooled else f"{BEGIN}; {_settings(address, 'set local')}"
+
+    async def fetch(self, name: str, parameters: tuple[Any, ...]) -> list[Row]:
+        """Run a statement of ours and return its rows."""
+        if self._pooled:
+            rows = await self.connection.fetch(sql(name, self._schema), *parameters)
+        else:
+            prepared = self._prepared.get(name)
+            if prepared is None:
+                prepared = await self.connection.prepare(sql(name, self._schema))
+                self._prepared[name] = prepared
+            rows = await prepared.fetch(*parameters)
+        return list(map(tuple, rows)) if rows else rows  # asyncpg's records are no sequences to `match`
+
+    async def execute(self, text: str) -> str:
+        """Run plain SQL without parameters and return its status."""
+        return await self.connection.execute(text)
+
+    def is_sound(self) -> bool:
+        """True if another operation may use it."""
+        return not (self.connection.is_closed() or self.connection.is_in_transaction())
+
+    async def close(self) -> None:
+        """Cancel what still runs on it, if the server can be told, and close it; never raises."""
+        with suppress(Exception):
+            await self.connection.close(timeout=_CLOSE)
+
+    def terminate(self) -> None:
+        """Drop it at once, without a word."""
+        self.connection.terminate()
+
+
+async def connect(address: Address, *, settings: Mapping[str, str] | None = None) -> Link:
+    """Open a connection with our settings, which are set one by one: poolers refuse them at the start."""
+    asyncpg = driver()
+    connection = cast(
+        "Connection",
+        await asyncpg.connect(
+            **address.arguments,
+            timeout=min(_CONNECT, address.patience),
+            statement_cache_size=0 if address.pooled else 256,
+            max_cached_statement_lifetime=0,
+            command_timeout=None,
+        ),
+    )
+    try:
+        _keep_alive(connection)
+        if not address.pooled:
+            more = "".join(f"; set {name} = '{value}'" for name, value in (settings or {}).items())
+            await connection.execute(_settings(address, "set") + more, timeout=_CONNECT)
+    except BaseException:
+        connection.terminate()
+        raise
+    return Link(connection, address)
+
+
+async def drive(link: Link, steps: Steps[T], *, joined: bool = False) -> T:
+    """Run an operation to its end, and commit it; `joined`: inside a transaction that is somebody else's to end.
+
+    What the database raises is raised in the operation, at the statement that it asked for.
+    """
+    begun = link.committed = False
+    try:
+        statement = next(steps)
+        while True:
+            name = statement.name
+            if name == "begin":
+                if not (begun or joined):
+                    await link.execute(link.begin)
+                    begun = True
+                statement = steps.send([])
+                continue
+            try:
+                rows = await link.fetch(name, statement.parameters)
+            except Exception as error:
+                statement = steps.throw(error)
+            else:
+                link.committed = link.committed or not begun
+                statement = steps.send(rows)
+    except StopIteration as end:
+        if begun:
+            await _commit(link)
+        return end.value
+    except asyncio.CancelledError:
+        steps.close()
+        raise
+    except BaseException:
+        if begun and not link.connection.is_closed():
+            with suppress(Exception):
+                await link.execute("rollback")
+        raise
+
+
+@cache
+def driver() -> Any:
+    """The asyncpg module, imported with the first connection."""
+    try:
+        import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+    except ImportError as error:
+        raise InvalidOption("PostgreSQL stores need asyncpg: pip install 'onejob[postgres]'.") from error
+    return asyncpg
+
+
+async def _commit(link: Link) -> None:
+    status = await link.execute("commit")
+    if status != "COMMIT":
+        # The server answers so when a statement failed before, and the operation went on as if it had not.
+        raise OnejobError(
+            "A transaction was rolled back by the server, though no statement of it was seen to fail."
+        )
+
+
+def _settings(address: Address, how: str) -> str:
+    chosen = {
+        "lock_timeout": LOCK_TIMEOUT,
+        "statement_timeout": round(address.statement_timeout * 1000),
+        "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
+        "jit": "off",  # its compilation takes longer than any of our statements
+    }
+    return "; ".join(f"{how} {name} = {value}" for name, value in chosen.items())
+
+
+def _keep_alive(connection: Connection) -> None:
+    """Find out within a minute that the other end is gone, and within seconds if it owes us an answer."""
+    transport = cast("asyncio.BaseTransport | None", getattr(connection, "_transport", None))
+    raw = None if transport is None else transport.get_extra_info("socket")
+    if raw is None or raw.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with suppress(OSError):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

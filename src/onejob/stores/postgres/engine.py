@@ -1,0 +1,275 @@
+"""Runs operations: on a connection, within a deadline, again where a failure passes by itself; and tells what came of it.
+
+Everything below `run` happens on the store's own event loop (`home`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from onejob.core.errors import OnejobError, StoreBusy, StoreClosed, StoreUnavailable
+from onejob.stores.postgres import migrate
+from onejob.stores.postgres.absorbing import Absorbing
+from onejob.stores.postgres.address import Address
+from onejob.stores.postgres.driver import Link, connect, drive
+from onejob.stores.postgres.failures import READ_ONLY, explained, is_lost, outcome, passes, sqlstate
+from onejob.stores.postgres.home import Home
+from onejob.stores.postgres.pool import Pool
+from onejob.stores.postgres.signals import Signals
+from onejob.stores.postgres.statements import FILES
+from onejob.stores.postgres.steps import Steps
+from onejob.stores.postgres.work import Work
+
+T = TypeVar("T")
+Make = Callable[[Work], Steps[T]]
+Use = Callable[[Link, bool], Awaitable[T]]
+"""What to do with a connection; True: an earlier try may have counted."""
+
+logger = logging.getLogger("onejob")
+_GRACE: Final = 1.0
+"""Seconds by which the server's own timeouts come first."""
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
+_PROBES: Final = {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
+"""What works is made of index probes. A plan that was made while a table was nearly empty must not read all of it."""
+
+
+class Engine:
+    """The connections of one store in one process."""
+
+    def __init__(self, address: Address, clock: Callable[[], int] | None = None) -> None:
+        self.address = address
+        self._clock = clock
+        self.home = Home("onejob-postgres", self._drop_everything)
+        self._closed = False
+        self._ready = False
+        self._preparing: asyncio.Task[None] | None = None
+        self.calls = self._pool(address.pool, _PROBES)
+        self.reads = self._pool(max(1, address.pool // 4), {})
+        """For those who look on, whatever they look for: they do not hold up who works."""
+        self.beats = self._pool(1, _PROBES)
+        """A heart must beat while every other connection is busy."""
+        self.transactions = self._pool(address.pool, {})
+        """Of their own: a call from within an open transaction must not wait for that one's end."""
+        self._under_way: set[_Limit] = set()
+        self.signals = Signals(address, self.home, lambda make: self._run_beside(make, ready=False))
+        self._absorbing = Absorbing(self._run_beside)
+
+    async def run(self, make: Make[T], *, now: int | None = None, pool: Pool | None = None) -> T:
+        """Run an operation to its commit and return what it returned. From any event loop."""
+        if now is None and self._clock is not None:
+            now = self._clock()
+        return await self.at_home(lambda: self._perform(make, now, pool or self.calls))
+
+    async def use(self, use: Use[T], *, pool: Pool | None = None, ready: bool = True) -> T:
+        """Do something with a connection; not `ready`: whatever there is in the database. From any event loop."""
+        return await self.at_home(lambda: self.tries(use, pool or self.reads, ready=ready))
+
+    async def migrate(self) -> None:
+        """Bring the tables up to date, whatever the URL says, and however long it takes. From any event loop."""
+        await self.at_home(lambda: self._look_at_tables(migrate.migrate))
+
+    async def flush(self) -> None:
+        """Write what is counted in memory."""
+        await self.at_home(self._absorbing.flush)
+
+    async def close(self) -> None:
+        """Let calls under way end, write what is counted, and close every connection."""
+        self._closed = True
+        if self.home.started:
+            with suppress(StoreClosed):  # by somebody else meanwhile, or before
+                await self.home.run(self._wind_up)
+            await self.home.stopped()
+
+    def abandon(self) -> None:
+        """Nobody has the store any more, and nobody closed it."""
+        self._closed = True
+        self.home.stop()
+
+    async def at_home(self, make: Callable[[], Any]) -> Any:
+        """Run a coroutine of ours on our own event loop."""
+        if self._closed:
+            raise StoreClosed(f"The store at {self.address.place} has been closed.")
+        return await self.home.run(make)
+
+    async def _perform(self, make: Make[T], now: int | None, pool: Pool) -> T:
+        work = Work()
+
+        async def once(link: Link, again: bool) -> T:
+            nonlocal work
+            work = Work(now, again=again)
+            return await drive(link, make(work))
+
+        result = await self.tries(once, pool)
+        self.committed(work)
+        return result
+
+    async def _run_beside(self, make: Make[T], *, ready: bool = True) -> T:
+        """For what goes on beside the calls, at home."""
+        return await self.tries(
+            lambda link, again: drive(link, make(Work(again=again))), self.calls, ready=ready
+        )
+
+    def committed(self, work: Work) -> None:
+        """What an operation has to tell, now that it counts."""
+        if work.topics:
+            self.signals.tell(work.topics)
+        if work.absorbed:
+            self._absorbing.add(work.absorbed)
+
+    async def tries(self, use: Use[T], pool: Pool, *, ready: bool = True, keep: bool = False) -> T:
+        """Use a connection, again and again while failures pass by themselves and there is patience.
+
+        With `keep` the connection stays with the caller if that worked.
+        """
+        limit = _Limit(max(self.address.patience, self.address.statement_timeout) + _GRACE)
+        self._under_way.add(limit)
+        sent = again = False
+        number = 0
+        link: Link | None = None
+        try:
+            while True:
+                try:
+                    if ready and not self._ready:
+                        await self._prepare()
+                    link = await pool.take()
+                    sent = True
+                    result = await use(link, again)
+                except Exception as error:
+                    if link is not None:
+                        again = again or link.committed or is_lost(error)
+                        self._put_away(link, pool, error)
+                        link = None
+                    pause = self._pause(number, limit)
+                    if pause is None or not passes(error):
+                        found = self._explained(error, sent)
+                        if found is error:
+                            raise
+                        raise found from error
+                    number += 1
+                    await asyncio.sleep(pause)
+                else:
+                    if not keep:
+                        pool.give_back(link)
+                    return result
+        except asyncio.CancelledError:
+            if link is not None:
+                pool.drop(link)
+            if not limit.is_over:
+                raise
+            limit.task.uncancel()
+            raise self._too_late(pool, waiting=link is None, sent=sent) from None
+        finally:
+            limit.handle.cancel()
+            self._under_way.discard(limit)
+
+    def _put_away(self, link: Link, pool: Pool, error: Exception) -> None:
+        stale = sqlstate(error) == READ_ONLY or passes(error)
+        pool.drop(link) if stale else pool.give_back(link)
+
+    def _pause(self, number: int, limit: _Limit) -> float | None:
+        """How long to wait before another try; None if patience is over."""
+        pause = random.uniform(0.5, 1) * min(_FIRST_PAUSE * 2**number, _LONGEST_PAUSE)
+        return pause if limit.age() + pause < self.address.patience else None
+
+    def _explained(self, error: Exception, sent: bool) -> Exception:
+        found = explained(error, self.address, sent=sent)
+        if isinstance(found, OnejobError) and sqlstate(error) in ("42P01", "3F000"):
+            self._ready = False  # somebody dropped the tables: the next call looks, and may make them again
+        return found
+
+    def _too_late(self, pool: Pool, *, waiting: bool, sent: bool) -> OnejobError:
+        address = self.address
+        if not self._ready and self._preparing is not None:
+            return StoreUnavailable(
+                f"PostgreSQL at {address.place} has not answered for {address.patience:g} seconds, or its tables are still "
+                "being brought up to date; nothing was stored. Try again."
+            )
+        if waiting and pool.is_full():
+            return StoreBusy(
+                f"All {pool.size} connections to PostgreSQL at {address.place} stayed in use for "
+                f"{address.patience:g} seconds: raise ?pool= in the store's URL, or keep transactions short."
+            )
+        return StoreUnavailable(
+            f"PostgreSQL at {address.place} did not answer for {address.patience:g} seconds; {outcome(sent)}. Try again, or "
+            "raise ?patience=SECONDS in the store's URL."
+        )
+
+    async def _prepare(self) -> None:
+        """Look at the tables, and make them if need be: once for all who wait for it."""
+        if self._preparing is None:
+            self._preparing = self.home.spawn(self._look_at_tables(migrate.ensure))
+        preparing = self._preparing
+        try:
+            await asyncio.shield(preparing)
+        finally:
+            if preparing.done() and self._preparing is preparing:
+                self._preparing = None
+
+    async def _look_at_tables(self, deal_with: Callable[[Link, Address], Awaitable[None]]) -> None:
+        FILES.read_all()
+        link: Link | None = None
+        try:
+            link = await connect(self.address)
+            await deal_with(link, self.address)
+            self._ready = True
+        except Exception as error:
+            found = error if passes(error) else explained(error, self.address, sent=False)
+            if found is error:
+                raise
+            raise found from error
+        finally:
+            if link is not None:
+                await link.close()
+
+    async def _wind_up(self) -> None:
+        self.signals.stop_listening()
+        await self.transactions.close()
+        while self._under_way:  # noqa: ASYNC110 - each has its own limit
+            await asyncio.sleep(0.002)
+        if self._absorbing.has_any:
+            try:
+                await self._absorbing.flush()
+            except Exception as error:
+                logger.warning("counts of absorbed duplicates could not be stored: %s", error)
+        self._absorbing.close()
+        await self.signals.close()
+        await asyncio.gather(*(pool.close() for pool in self._pools()))
+
+    def _drop_everything(self) -> None:
+        self.signals.terminate()
+        for pool in self._pools():
+            pool.terminate()
+
+    def _pools(self) -> tuple[Pool, ...]:
+        return (self.transactions, self.calls, self.reads, self.beats)
+
+    def _pool(self, size: int, settings: Mapping[str, str]) -> Pool:
+        return Pool(size, lambda: connect(self.address, settings=settings), self.home.spawn)
+
+
+class _Limit:
+    """Cancels the task that makes it when its time is up."""
+
+    __slots__ = ("_loop", "_since", "handle", "is_over", "task")
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self.task: asyncio.Task[Any] = task
+        self.is_over = False
+        self._since = self._loop.time()
+        self.handle = self._loop.call_later(seconds, self._end)
+
+    def age(self) -> float:
+        return self._loop.time() - self._since
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.task.cancel()

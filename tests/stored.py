@@ -1,0 +1,36 @@
+"""What tests must know of a store to look into its tables, or to give it more patience: its URL says which it is."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+STORES = ("sqlite", "postgres")
+"""Every store; what is asked of all of them takes the fixture `store_url`."""
+
+
+def with_patience(url: str, seconds: int = 20) -> str:
+    """The URL of a store that waits longer for others; a busy machine is no fault."""
+    return f"{url}{'&' if '?' in url else '?'}patience={seconds}"
+
+
+def is_postgres(url: str) -> bool:
+    return url.startswith("postgresql:")
+
+
+def table(url: str, name: str) -> str:
+    """A table of the store's own, as a statement names it: `table(url, "job")`."""
+    if is_postgres(url):
+        return f"{parse_qs(urlsplit(url).query)['schema'][0]}.{name}"
+    return f"onejob_{name}"
+
+
+def stored_id(url: str, id: str) -> Any:
+    """An id as a parameter of a statement."""
+    return uuid.UUID(id) if is_postgres(url) else uuid.UUID(id).bytes
+
+
+def shown_id(url: str, id: Any) -> str:
+    """An id out of a row, as it is shown everywhere else."""
+    return str(id) if is_postgres(url) else str(uuid.UUID(bytes=id))
