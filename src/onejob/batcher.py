@@ -45,7 +45,17 @@ class Batcher(Generic[Item, Reply]):
     that takes longer than `slow` seconds holds up no others: the next one overtakes it.
     """
 
-    __slots__ = ("_gathered", "_limit", "_loop", "_may_be_one", "_send", "_sender", "_slow", "_turn")
+    __slots__ = (
+        "_gathered",
+        "_limit",
+        "_loop",
+        "_may_be_one",
+        "_overtaken",
+        "_send",
+        "_sender",
+        "_slow",
+        "_turn",
+    )
 
     def __init__(
         self,
@@ -60,6 +70,7 @@ class Batcher(Generic[Item, Reply]):
         self._may_be_one = may_be_one
         self._slow = slow
         self._turn = 0
+        self._overtaken: set[asyncio.Task[None]] = set()  # a loop alone does not keep its tasks
         self._loop = asyncio.get_running_loop()
         self._gathered: list[tuple[Item, Waiting[Reply]]] = []
         self._sender: asyncio.Task[None] | None = None
@@ -108,7 +119,10 @@ class Batcher(Generic[Item, Reply]):
     def _overtake(self) -> None:
         """The batch under way waits for something, a busy key or a dead connection: others do not wait for it."""
         self._turn += 1
-        self._sender = None
+        if self._sender is not None:
+            self._overtaken.add(self._sender)
+            self._sender.add_done_callback(self._overtaken.discard)
+            self._sender = None
         if self._gathered:
             self._start()
 

