@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -640,3 +641,42 @@ async def until_somebody_waits(server: str) -> None:
                 await asyncio.sleep(0.01)
     finally:
         await connection.close()
+
+
+async def test_a_call_that_is_broken_off_leaves_no_half_of_it_to_be_committed(
+    app: App, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is broken off: the statement has been answered, and the next one is never asked."""
+
+    @app.task(name="half", unique=Unique.restart(by="key"), lane=Lane("one"))
+    async def half(key: str) -> None: ...
+
+    await half.aenqueue("a")
+    execute, broken_off = adapters.AsyncpgConnection.execute, 0
+    for last in itertools.count(1):
+        left = last
+
+        async def answered(self: Any, *asked: Any) -> Any:
+            nonlocal left
+            rows = await execute(self, *asked)
+            left -= 1
+            if not left:
+                raise asyncio.CancelledError
+            return rows
+
+        connection = await asyncpg.connect(postgres_url.partition("?")[0])
+        transaction = connection.transaction()
+        await transaction.start()
+        with monkeypatch.context() as patch:
+            patch.setattr(adapters.AsyncpgConnection, "execute", answered)
+            with suppress(asyncio.CancelledError):
+                await half.using(connection=connection).aenqueue("a")
+        await transaction.commit()
+        await connection.close()
+        jobs = (await app.ajobs("task:half")).jobs
+        if len(jobs) > 1:
+            break  # nothing was left to be done but the hint to workers
+        broken_off += 1
+        assert [job.state for job in jobs] == [State.PARKED], f"broken off after statement {last}"
+    assert broken_off > 5
+    assert [job.state for job in jobs] == [State.PARKED, State.REVOKED]

@@ -19,7 +19,8 @@ from servers.postgres import Mode, PostgresServer
 from servers.proxy import NOTIFICATION, Proxy
 from stage import Stage, eventually
 
-from onejob import App, SchemaMismatch, State, StoreUnavailable, Unique
+from onejob import App, InvalidOption, SchemaMismatch, State, StoreUnavailable, Unique
+from onejob.stores import open_store
 from onejob.testing.conformance.steps import job, look, put
 
 HANDS = 4
@@ -259,3 +260,34 @@ async def test_an_old_worker_beside_a_newer_schema_is_refused_and_told_what_to_u
     assert await connection.fetchval(f"select count(*) from {schema}.worker") == 0
     await connection.execute(f"update {schema}.meta set value = '1' where name = 'schema'")
     await connection.close()
+
+
+async def test_closing_from_several_sides_at_once_ends_in_good_order(postgres_url: str) -> None:
+    for _ in range(5):
+        store = open_store(postgres_url)
+        await store.counts()
+        await asyncio.gather(*(store.close() for _ in range(4)))
+
+
+async def test_a_session_without_our_prepared_statements_is_not_used_again(postgres_url: str) -> None:
+    app = App(postgres_url)
+
+    @app.task(name="note")
+    async def note() -> None: ...
+
+    async with app:
+        for statement in ("deallocate all", "do $$ begin execute 'set search_path = pg_temp'; end $$"):
+            async with app.transaction() as tx:
+                await note.aenqueue()
+                before = await tx.execute("select current_setting('search_path')")
+                await tx.execute(statement)
+            async with app.transaction() as tx:
+                await note.aenqueue()
+                assert await tx.execute("select current_setting('search_path')") == before
+        assert await app.acount() == 4
+
+
+def test_the_servers_own_schemas_are_refused() -> None:
+    for schema in ("information_schema", "pg_catalog"):
+        with pytest.raises(InvalidOption, match="schema"):
+            App(f"postgresql://localhost/shop?schema={schema}")

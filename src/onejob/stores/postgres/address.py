@@ -46,7 +46,7 @@ _DRIVER: Final = (
     "gsslib",
 )
 _OPTIONS: Final = "options"
-_SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
+_SCHEMA = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,47}")
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::([0-9]{1,5}))?")
 
 

@@ -36,7 +36,7 @@ class Home:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._over = False
+        self._over = self._stopping = False
 
     @property
     def started(self) -> bool:
@@ -77,8 +77,9 @@ class Home:
 
     def stop(self) -> None:
         """End the loop and its thread; whatever still runs there is cancelled. From any thread."""
-        loop = self._loop
-        if loop is not None:
+        with self._lock:
+            loop, stopping, self._stopping = self._loop, self._stopping, self._loop is not None
+        if loop is not None and not stopping:  # a second one would cut short what the end has still to do
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(loop.stop)
 

@@ -6,9 +6,10 @@ cannot know whether he commits, so duplicates that are absorbed in his transacti
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import closing, suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -154,6 +155,7 @@ class Joined:
 
     def _drive(self, adapter: SyncAdapter, steps: Steps[T]) -> T:
         text = self._joining.text
+        saved = False
         with closing(steps):
             try:
                 statement = next(steps)
@@ -165,12 +167,21 @@ class Joined:
                     except Exception as error:
                         statement = steps.throw(error)
                     else:
+                        saved = _is_saved(statement, saved)
                         statement = steps.send(rows)
             except StopIteration as done:
                 return done.value
+            except Exception:
+                raise
+            except BaseException:
+                if saved:
+                    with suppress(Exception):
+                        adapter.execute(text(_UNDO), ())
+                raise
 
     async def _adrive(self, adapter: AsyncAdapter, steps: Steps[T]) -> T:
         text = self._joining.text
+        saved = False
         with closing(steps):
             try:
                 statement = next(steps)
@@ -182,9 +193,31 @@ class Joined:
                     except Exception as error:
                         statement = steps.throw(error)
                     else:
+                        saved = _is_saved(statement, saved)
                         statement = steps.send(rows)
             except StopIteration as done:
                 return done.value
+            except Exception:
+                raise
+            except BaseException:
+                if saved:
+                    with suppress(Exception):
+                        await asyncio.shield(adapter.execute(text(_UNDO), ()))
+                raise
+
+
+_UNDO: Final = Statement("enqueue.rollback_to")
+
+
+def _is_saved(statement: Statement, saved: bool) -> bool:
+    """Whether there is something to go back to, so that a call which is broken off leaves no half of it to be committed."""
+    match statement.name:
+        case "enqueue.savepoint":
+            return True
+        case "enqueue.release_savepoint":
+            return False
+        case _:
+            return saved
 
 
 def _operation(work: Work, jobs: Sequence[NewJob], schema: str) -> Steps[list[Answer]]:

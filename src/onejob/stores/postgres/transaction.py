@@ -35,7 +35,7 @@ _LEADING = re.compile(
 )
 _FAILED: Final = "25P02"
 _TRACES = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:set\s+(?!local\b)|reset\b|discard\b|listen\b|load\b|prepare\b)|"
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/|;)*(?:set\s+(?!local\b)|reset\b|discard\b|listen\b|load\b|prepare\b|deallocate\b|do\b|call\b)|"
     r".*(?:\btemp(?:orary)?\b|\bset_config\b|advisory_lock|\bwith\s+hold\b)",
     re.IGNORECASE | re.DOTALL,
 )
