@@ -291,3 +291,18 @@ def test_the_servers_own_schemas_are_refused() -> None:
     for schema in ("information_schema", "pg_catalog"):
         with pytest.raises(InvalidOption, match="schema"):
             App(f"postgresql://localhost/shop?schema={schema}")
+
+
+def test_a_plain_program_ends_by_itself_without_a_word(postgres_url: str) -> None:
+    program = f"""
+from onejob import App, Unique
+app = App({postgres_url!r})
+@app.task(name="welcome", unique=Unique.once(by="user"))
+def welcome(user: str) -> None: ...
+print(welcome.enqueue("u1").outcome, welcome.enqueue("u1").outcome)
+"""
+    for outcome in ("created kept", "kept kept", "kept kept"):
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+        )
+        assert (ended.stdout.strip(), ended.stderr) == (outcome, "")

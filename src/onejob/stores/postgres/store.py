@@ -77,7 +77,8 @@ class PostgresStore:
         address = self._address
         self._engines = PerProcess(lambda: Engine(address, clock))
         self._joining = Joining(self._address.schema, self._run, clock)
-        weakref.finalize(self, self._engines.abandon)
+        # Not at the program's end: clients close their stores then, and one that is stopping could not be closed.
+        weakref.finalize(self, self._engines.abandon).atexit = False
 
     @property
     def _engine(self) -> Engine:
