@@ -176,8 +176,9 @@ async def test_a_server_killed_during_a_short_soak_loses_and_doubles_nothing(
     assert result.acknowledged > 300
 
 
+@pytest.mark.torture  # a fault of every kind takes its time to show
 async def test_the_oracle_sees_a_broken_promise_of_every_kind(postgres_url: str, tmp_path: Path) -> None:
-    soak = Soak(seconds=2, producers=2, workers=2, patience=3)
+    soak = Soak(seconds=20, patience=3)
     result = await soaked(soak, postgres_url, tmp_path, faulty=True)
     shown("A soak of an app that breaks its promises", result)
     assert result.violations().keys() >= {"lost", "doubled", "overlaps", "slots", "order", "stale", "early"}
