@@ -6,6 +6,7 @@ A mutant that no test notices means that the tests are too weak.
 from __future__ import annotations
 
 import uuid
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -178,8 +179,9 @@ class CrashesChargeTheRetries(SettlingErrs):
 class AmendingErrs(ErringStore):
     """What the bugs around `amend` share."""
 
+    @abstractmethod
     async def after(self, id: bytes, amendment: Amendment, amended: Amended, followers: list[bytes]) -> None:
-        raise NotImplementedError
+        """What goes wrong after the amendment."""
 
     async def amend(
         self,

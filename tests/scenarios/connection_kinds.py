@@ -6,6 +6,7 @@ Those of sync code are used in threads, so that one test serves all.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -42,8 +43,9 @@ class Hand:
     async def enqueue_many(self, app: App, calls: Iterable[Call[Any]]) -> list[Receipt[Any]]:
         return await app.aenqueue_many(calls, connection=self.connection)
 
+    @abstractmethod
     async def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        raise NotImplementedError
+        """Run one statement in the open transaction."""
 
     async def commit(self) -> None:
         await self.connection.commit()

@@ -30,6 +30,14 @@ def stranded(chain: ChainId, state: str, error: str | None) -> str:
     return f"BlockerFailed: it waited for job {chain}, which {state}{why}"
 
 
+def unknown_blocker(id: str) -> str:
+    """Why nothing can wait for a job."""
+    return (
+        f"Job {id} is not on record, so nothing can wait for it: it never was accepted here, or ended and has been "
+        "pruned. Name a job that is stored."
+    )
+
+
 def diverged(found: str, asked: str) -> str:
     """Why a chain goes on otherwise than its job asked: its next job was there already."""
     other = "with other arguments" if found == asked else f"of task {found!r}, not {asked!r}"

@@ -8,31 +8,20 @@ sees what the first did, and lets go.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
-from onejob.core.chain import circle, path_to, stranded
+from onejob.core.chain import circle, path_to, stranded, unknown_blocker
 from onejob.core.errors import UnknownBlocker
 from onejob.core.job import ENDED, ChainId, NewJob, State
+from onejob.sql import waits
 from onejob.sql.ids import written_out
 from onejob.stores.postgres import lanes
 from onejob.stores.postgres.steps import Row, Steps, ask
 from onejob.stores.postgres.work import Work
 
-
-class Waits(msgspec.Struct, frozen=True):
-    """The chains that a job is to wait for, as they stand: which of them live, and why it cannot run, if so."""
-
-    chains: tuple[str, ...] = ()
-    live: frozenset[str] = frozenset()
-    reason: str | None = None
-    """It fails, because one of them has ended and did not complete."""
-
-    @property
-    def blocked(self) -> bool:
-        """True if it may not start yet, or ever."""
-        return bool(self.live) or self.reason is not None
-
+Waits: TypeAlias = waits.Waits[str]
 
 NOBODY = Waits()
 
@@ -84,10 +73,7 @@ def look_many(work: Work, jobs: Sequence[NewJob]) -> Steps[list[Waits]]:
     for job in jobs:
         for id in job.blockers:
             if known.get(id) not in chains:
-                raise UnknownBlocker(
-                    f"Job {id} is not on record, so nothing can wait for it: it never was accepted here, or ended "
-                    "and has been pruned. Name a job that is stored."
-                )
+                raise UnknownBlocker(unknown_blocker(id))
         wanted.append(tuple(dict.fromkeys(chains[known[id]] for id in job.blockers)))
     found = yield from standing(work, {chain for one in wanted for chain in one})
     return [_waits(one, found, runs_anyway=job.runs_anyway) for one, job in zip(wanted, jobs, strict=True)]

@@ -17,7 +17,15 @@ from onejob.stores.postgres import migrate
 from onejob.stores.postgres.absorbing import Absorbing
 from onejob.stores.postgres.address import Address
 from onejob.stores.postgres.driver import Link, connect, drive
-from onejob.stores.postgres.failures import READ_ONLY, explained, is_lost, outcome, passes, sqlstate
+from onejob.stores.postgres.failures import (
+    NO_STATEMENT,
+    READ_ONLY,
+    explained,
+    is_lost,
+    outcome,
+    passes,
+    sqlstate,
+)
 from onejob.stores.postgres.home import Home
 from onejob.stores.postgres.pool import Pool
 from onejob.stores.postgres.signals import Signals
@@ -169,7 +177,7 @@ class Engine:
             self._under_way.discard(limit)
 
     def _put_away(self, link: Link, pool: Pool, error: Exception) -> None:
-        stale = sqlstate(error) == READ_ONLY or passes(error)
+        stale = sqlstate(error) in {READ_ONLY, *NO_STATEMENT} or passes(error)
         pool.drop(link) if stale else pool.give_back(link)
 
     def _pause(self, number: int, limit: _Limit) -> float | None:

@@ -20,8 +20,11 @@ _LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 CONTENTION: Final = frozenset({"40001", DEADLOCK})
 _FULL: Final = frozenset({"53100", "53200", "58030"})
 _NO_TABLES: Final = frozenset({"42P01", "3F000", "42703"})
-_LOGIN: Final = frozenset({"28000", "28P01", "3D000"})
-_NO_STATEMENT: Final = frozenset({"26000", "42P05"})
+_LOGIN: Final = frozenset({"28000", "28P01"})
+_NO_DATABASE: Final = "3D000"
+NO_STATEMENT: Final = frozenset({"26000", "42P05"})
+_NO_TLS: Final = "rejected SSL upgrade"
+"""What asyncpg says of a server without TLS, which the next try does not change."""
 
 
 def sqlstate(error: BaseException) -> str:
@@ -35,7 +38,7 @@ def is_lost(error: BaseException) -> bool:
     state = sqlstate(error)
     if state:
         return state in _LOST or (state.startswith("08") and state != "08P01")
-    if isinstance(error, ssl.SSLCertVerificationError):
+    if isinstance(error, ssl.SSLCertVerificationError) or _NO_TLS in str(error):
         return False
     asyncpg = driver()  # whose state is confused, now and then, by a server that ends a session in mid-query
     return isinstance(error, (OSError, EOFError, asyncpg.InternalClientError)) or (
@@ -72,7 +75,7 @@ def explained(error: Exception, address: Address, *, sent: bool = True) -> Excep
     if is_lost(error):
         return StoreUnavailable(
             f"PostgreSQL at {place} could not be reached for {address.patience:g} seconds ({_text(error)}); {outcome(sent)}. "
-            "Try again, or raise ?patience=SECONDS in the store's URL."
+            "Is it running there? Check host and port in the store's URL; if it only takes longer, raise ?patience=SECONDS."
         )
     if state == LOCK_NOT_AVAILABLE or state in CONTENTION:
         return StoreBusy(
@@ -106,26 +109,34 @@ def _refused(error: Exception, state: str, address: Address) -> OnejobError | No
         )
     if state == "42501":
         return OnejobError(
-            f"This user of PostgreSQL at {place} lacks a right ({error}): grant usage on schema {schema}, select, insert, "
-            f"update, delete on all tables and usage on all sequences in it; to create it, also create on the database."
+            f"This user of PostgreSQL at {place} lacks a right ({error}): grant usage on schema {schema}, and select, insert, "
+            "update, delete on all tables in it; to make them, also create on the database."
         )
     if state in _NO_TABLES:
         return SchemaMismatch(
             f"Tables of onejob are missing or other than expected in schema {schema} at {place} ({error}): run `onejob "
             "migrate`, or correct ?schema= in the store's URL."
         )
+    if state == _NO_DATABASE:
+        return OnejobError(
+            f"PostgreSQL at {place} has no such database ({error}): make it with `createdb`, or correct the store's URL."
+        )
     if state in _LOGIN:
         return OnejobError(
-            f"PostgreSQL at {place} refused the login ({error}): correct user, password and database in the store's URL."
+            f"PostgreSQL at {place} refused the login ({error}): correct user and password in the store's URL."
         )
-    if state in _NO_STATEMENT:
+    if state in NO_STATEMENT:
         return OnejobError(
             f"PostgreSQL at {place} forgets prepared statements ({error}): there seems to be a transaction pooler before "
             "it. Add ?pooler=transaction to the store's URL, or connect directly."
         )
+    if _NO_TLS in str(error):
+        return OnejobError(
+            f"PostgreSQL at {place} speaks no TLS ({error}): set it up there, or say another ?sslmode= in the store's URL."
+        )
     if isinstance(error, (driver().ClientConfigurationError, ssl.SSLCertVerificationError)):
         return OnejobError(
-            f"PostgreSQL at {place} cannot be connected to ({_text(error)}): correct the store's URL."
+            f"PostgreSQL at {place} cannot be connected to ({error}): correct the store's URL."
         )
     return None
 

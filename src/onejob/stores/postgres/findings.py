@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from onejob.core.span import span
+from onejob.sql.findings import on_stranded
 from onejob.store import Finding, Level
 from onejob.stores.postgres import migrate
 from onejob.stores.postgres.statements import FILES
@@ -253,17 +254,6 @@ def on_bloat(rows: Sequence[Row]) -> Iterator[Finding]:
             "cost limits."
             if vacuums
             else "Turn autovacuum on for the server and this table: it is off.",
-        )
-
-
-def on_stranded(count: int) -> Iterator[Finding]:
-    """Jobs that wait for what has ended."""
-    if count:
-        yield Finding(
-            Level.ERROR,
-            "stranded",
-            f"{count} blocked job(s) wait for a job that has ended or is gone.",
-            "This must not happen: please report it. Revoke and retry them to set them free.",
         )
 
 

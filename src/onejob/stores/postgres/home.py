@@ -128,6 +128,8 @@ class Home:
         self._woken = False  # before looking: who comes from now on wakes us again
         loop, inbox = self._loop, self._inbox
         assert loop is not None
+        if self._stopping:  # what begins now might not end
+            self._refuse_the_rest()
         while inbox:
             call = inbox.popleft()
             if not call.abandoned:

@@ -154,7 +154,7 @@ def delays(work: Work, id: JobId) -> Steps[list[Delay]]:
             address=address,
             age=age,
             idle=(state or "").startswith("idle in transaction"),
-            query=" ".join((query or "").split()),
+            query=_said(query or ""),
         )
         for what, session, application, address, state, age, query in rows
     ]
@@ -208,3 +208,8 @@ def _ids(rows: Iterable[Row]) -> list[JobId]:
 
 def _job(row: Row) -> Job:
     return job_of(row, lambda id: JobId(str(id)))
+
+
+def _said(query: str) -> str:
+    """A statement in one line, without the comment that ours begin with."""
+    return " ".join(line.strip() for line in query.splitlines() if not line.lstrip().startswith("--")).strip()

@@ -94,7 +94,8 @@ def mismatch(there: int, address: Address) -> SchemaMismatch:
         )
     has = f"has version {there}" if there else "has no tables of onejob"
     return SchemaMismatch(
-        f"{where} {has}, this onejob needs {known()}, and its URL says migrate=never: run `onejob migrate`."
+        f"{where} {has}, this onejob needs version {known()}, and its URL says migrate=never: run `onejob migrate`, or apply what it "
+        "prints with --sql."
     )
 
 

@@ -5,31 +5,18 @@ those who wait for it, however many others they wait for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-import msgspec
-
-from onejob.core.chain import circle, path_to, stranded
+from onejob.core.chain import circle, path_to, stranded, unknown_blocker
 from onejob.core.errors import UnknownBlocker
 from onejob.core.job import ENDED, ChainId, NewJob, State
+from onejob.sql import waits
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.stores.sqlite.connect import array
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
-
-class Waits(msgspec.Struct, frozen=True):
-    """The chains that a job is to wait for, as they stand: which of them live, and why it cannot run, if so."""
-
-    chains: tuple[bytes, ...] = ()
-    live: frozenset[bytes] = frozenset()
-    reason: str | None = None
-    """It fails, because one of them has ended and did not complete."""
-
-    @property
-    def blocked(self) -> bool:
-        """True if it may not start yet, or ever."""
-        return bool(self.live) or self.reason is not None
-
+Waits: TypeAlias = waits.Waits[bytes]
 
 NOBODY = Waits()
 
@@ -44,10 +31,7 @@ def look(session: Session, job: NewJob) -> Waits:
     )
     for given, id in zip(job.blockers, ids, strict=True):
         if id not in chains:
-            raise UnknownBlocker(
-                f"Job {given} is not on record, so nothing can wait for it: it never was accepted here, or ended "
-                "and has been pruned. Name a job that is stored."
-            )
+            raise UnknownBlocker(unknown_blocker(given))
     return standing(session, tuple(dict.fromkeys(chains[id] for id in ids)), runs_anyway=job.runs_anyway)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 import apsw
 
+from onejob.sql.findings import on_stranded
 from onejob.store import Finding, Level, Migration
 from onejob.stores.sqlite.connect import (
     NETWORK_FILE_SYSTEMS,
@@ -238,10 +239,4 @@ def _damage(connection: Connection) -> Iterator[Finding]:
 
 def _stranded(connection: Connection) -> Iterator[Finding]:
     [(count,)] = connection.execute(statements("checkup")["stranded"])
-    if count:
-        yield Finding(
-            Level.ERROR,
-            "stranded",
-            f"{count} blocked job(s) wait for a job that has ended or is gone.",
-            "This must not happen: please report it. Revoke and retry them to set them free.",
-        )
+    yield from on_stranded(count)
