@@ -164,6 +164,9 @@ def produce(chains: int, seed: int) -> list[list[str]]:
         for number, receipt in zip(batch, app.enqueue_many([call(number) for number in batch]), strict=True):
             receipts.append([receipt.id, str(receipt.outcome), str(number)])
             made.append(receipt.id)
+            if is_doomed(number) or is_one_sided(number):
+                waiting = audit.using(blockers=[receipt]).enqueue(number)
+                receipts.append([waiting.id, str(waiting.outcome), "audit"])
         for which in range(3):
             waits = {"blockers": dice.sample(made[-60:], 3), "on_blocker_failure": ("run", "fail")[which % 2]}
             receipt = audit.using(**waits).enqueue(start + which)
