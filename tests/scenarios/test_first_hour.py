@@ -50,6 +50,8 @@ def refused(call: Callable[[], object]) -> str:
         ("sqlite://jobs.db", "did you mean 'sqlite:///jobs.db'?"),
         ("sqlite:///jobs.db?patience=long", "only patience=SECONDS is known"),
         ("sqlite:///a%00b", "names no file"),
+        ("postgresql+psycopg://me@localhost/shop", "write postgresql:// alone"),
+        ("postgresql://localhost/shop?schem=jobs", "did you mean schema=…?"),
     ],
 )
 def test_a_wrong_url_is_refused_where_the_app_is_made(url: str, told: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from onejob.core.errors import OnejobError, StoreUnavailable
 from onejob.store import Finding
 from onejob.stores.postgres import migrate
 from onejob.stores.postgres.findings import (
@@ -112,3 +113,8 @@ def test_the_worst_comes_first() -> None:
     names = [found.name for found in findings(facts(notify_works=False, stranded=1))]
     assert names == ["stranded", "no_notify"]
     assert unreachable(OSError("gone")).blocking
+
+
+def test_only_who_does_not_answer_is_to_be_started() -> None:
+    assert "Start the server" in unreachable(StoreUnavailable("gone")).remedy
+    assert "Start the server" not in unreachable(OnejobError("no such database")).remedy

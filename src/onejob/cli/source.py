@@ -40,7 +40,7 @@ class Source:
                 if not may_create and not await app.store.exists():
                     raise click.ClickException(
                         f"There is no store {app.url} yet. Check --url, --app, $ONEJOB_URL and $ONEJOB_APP; "
-                        "the first enqueue or worker makes it."
+                        "`onejob migrate` makes it, or the first enqueue or worker."
                     )
                 return await body(app)
 

@@ -122,15 +122,24 @@ def _questions(query: str) -> dict[str, str]:
     given: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _FORMS and name not in (*_PLACE, *_DRIVER, _OPTIONS):
-            known = ", ".join(f"{name}={form}" for name, form in _FORMS.items())
-            raise InvalidOption(
-                f"The PostgreSQL store's URL has {shown(name)}=…, which is not known: there are {known}, and for the "
-                f"connection {', '.join((*_PLACE, *_DRIVER, _OPTIONS))}."
-            )
+            raise InvalidOption(_unknown(name))
         if name in given:
             raise InvalidOption(f"The PostgreSQL store's URL has {name}=… twice: give it once.")
         given[name] = value
     return given
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches  # for mistakes only
+
+    known = ", ".join(f"{name}={form}" for name, form in _FORMS.items())
+    others = (*_PLACE, *_DRIVER, _OPTIONS)
+    meant = get_close_matches(name, (*_FORMS, *others), 1)
+    hint = f"did you mean {meant[0]}=…? There" if meant else "there"
+    return (
+        f"The PostgreSQL store's URL has {shown(name)}=…, which is not known: {hint} are {known}, and for the "
+        f"connection {', '.join(others)}."
+    )
 
 
 def _hosts(text: str, ports: str) -> dict[str, list[Any]]:

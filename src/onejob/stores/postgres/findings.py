@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from onejob.core.errors import StoreUnavailable
 from onejob.core.span import span
 from onejob.sql.findings import on_stranded
 from onejob.store import Finding, Level
@@ -60,7 +61,9 @@ def unreachable(error: Exception) -> Finding:
         Level.ERROR,
         "unreachable",
         f"The store cannot be looked into: {error}",
-        "Start the server, or correct the store's URL, the network or the user's rights.",
+        "Start the server, or correct the store's URL or the network."
+        if isinstance(error, StoreUnavailable)
+        else "The server answers: mend what it says there, and look again.",
         blocking=True,
     )
 
