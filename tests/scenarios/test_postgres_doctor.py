@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
+from servers.proxy import NOTIFICATION, Proxy
+from stage import eventually
 
 from onejob.core.lane import LanePlan
+from onejob.diagnosis import diagnose
 from onejob.store import JobStore, Level
 from onejob.stores import open_store
+from onejob.stores.postgres import signals
 from onejob.testing.conformance.steps import job, put, started_ids
 
 LONG_ENOUGH = 1.1
@@ -114,3 +120,49 @@ async def test_a_server_that_is_not_there_is_a_finding() -> None:
     store = open_store("postgresql://me@127.0.0.1:1/nowhere?patience=1")
     assert await errors(store) == ["unreachable"]
     await store.close()
+
+
+async def names(store: JobStore) -> list[str]:
+    """What `onejob doctor` finds."""
+    return [finding.name for finding in await diagnose(store)]
+
+
+async def test_notifications_that_do_not_arrive_are_found_and_said_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As behind a pooler that gives each transaction another session. Nobody has waited for anything before."""
+    monkeypatch.setattr(signals, "PROOF", 0.3)
+    swallowed = 0
+
+    def swallow(data: bytes) -> bool:
+        nonlocal swallowed
+        swallowed += data.startswith(NOTIFICATION)
+        return data.startswith(NOTIFICATION)
+
+    async with Proxy(postgres_url) as proxy, asyncio.timeout(30):
+        store = open_store(proxy.url)
+        proxy.swallows = swallow
+        with caplog.at_level(logging.WARNING, "onejob"):
+            for number in (1, 2):
+
+                async def is_found(tries: int = number) -> bool:
+                    return "no_notify" in await names(store) and swallowed >= tries
+
+                await eventually(is_found)
+                proxy.cut()  # and it listens anew
+        began = time.monotonic()
+        assert await store.wait(frozenset({"work:q"}), 30), "time to look"
+        assert time.monotonic() - began < 3
+        await store.close()
+    assert [record.message.partition(" from")[0] for record in caplog.records] == ["NOTIFY does not arrive"]
+
+
+async def test_notifications_that_arrive_are_no_finding(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "POLL", 0.01)
+    monkeypatch.setattr(signals, "POLL_PROVEN", 0.5)
+    assert "no_notify" not in await names(store)
+    began = time.monotonic()
+    assert await store.wait(frozenset({"work:q"}), 30)
+    assert time.monotonic() - began > 0.4, "they were seen to arrive, so that nobody has to look often"

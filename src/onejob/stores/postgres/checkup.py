@@ -24,9 +24,10 @@ async def checkup(engine: Engine) -> list[Finding]:
     """Look at the server, at who else is on it, and at our tables; see `Inspector.checkup`."""
     try:
         facts = await engine.use(lambda link, _: gather(link, engine), ready=False)
+        works = await engine.at_home(engine.signals.prove)
     except Exception as error:
         return [unreachable(explained(error, engine.address))]
-    return findings(facts)
+    return findings(msgspec.structs.replace(facts, notify_works=works))
 
 
 async def gather(link: Link, engine: Engine) -> Facts:
@@ -36,7 +37,6 @@ async def gather(link: Link, engine: Engine) -> Facts:
         schema=schema,
         server=(await link.fetch("checkup.server", ()))[0],
         rights=await link.fetch("checkup.rights", (schema, [*tables()])),
-        notify_works=engine.signals.notify_works,
     )
     if may_look(facts):
         version = await _version(link)

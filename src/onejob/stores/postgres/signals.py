@@ -52,12 +52,12 @@ class Signals:
         self._hints = Hints()
         self._home = home
         self._line = Line(address, home, run, self._hints.hear)
-        self._listens = address.pooled  # behind a pooler nothing would arrive
+        self._pooled = address.pooled  # behind a pooler nothing would arrive
+        self._listens = address.pooled
 
-    @property
-    def notify_works(self) -> bool | None:
-        """Whether notifications arrive; None if nobody has listened yet."""
-        return self._line.proven
+    async def prove(self) -> bool | None:
+        """Whether notifications arrive, tried if nobody has listened yet; None: that cannot be said. At home."""
+        return None if self._pooled else await self._line.prove()
 
     def mark(self) -> int:
         """How many hints have been heard so far."""
@@ -115,6 +115,8 @@ class Line:
         self._has_listened = False
         self._test = ""
         self._arrived = asyncio.Event()
+        self._tried = asyncio.Event()
+        """It was seen whether notifications arrive, or that cannot be seen for now."""
         self._link: Link | None = None
         self._lock = asyncio.Lock()
         self._outgoing: set[str] = set()
@@ -132,8 +134,15 @@ class Line:
         if self._listening is None:
             self._listening = self._home.spawn(self._keep_listening())
 
+    async def prove(self) -> bool | None:
+        """Whether what others send is heard here; None if nobody could listen."""
+        self.listen()
+        await self._tried.wait()
+        return self.proven
+
     def stop_listening(self) -> None:
         """Hear no more of other processes."""
+        self._tried.set()
         if self._listening is not None:
             self._listening.cancel()
 
@@ -191,6 +200,7 @@ class Line:
                 failures += 1
                 logger.debug("notifications cannot be listened to, so we poll: %s", error)
             self.proven = None
+            self._tried.set()
             await asyncio.sleep(_backoff(failures))
 
     async def _listen_until_lost(self) -> None:
@@ -202,7 +212,8 @@ class Line:
         if self._has_listened:
             self._hear({ANY})  # who knows what was told meanwhile
         self._has_listened = True
-        await self._prove(lost)
+        await self._try_out(lost)
+        self._tried.set()
         if not link.connection.is_closed():
             await lost.wait()
 
@@ -210,7 +221,7 @@ class Line:
         lost.set()
         self._arrived.set()  # nothing will
 
-    async def _prove(self, lost: asyncio.Event) -> None:
+    async def _try_out(self, lost: asyncio.Event) -> None:
         """Send ourselves something from another session: what comes from our own would arrive through any pooler."""
         self._test = secrets.token_hex(4)
         self._arrived.clear()
