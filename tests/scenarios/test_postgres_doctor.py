@@ -17,7 +17,7 @@ from onejob.core.lane import LanePlan
 from onejob.diagnosis import diagnose
 from onejob.store import JobStore, Level
 from onejob.stores import open_store
-from onejob.stores.postgres import signals
+from onejob.stores.postgres import findings, signals
 from onejob.testing.conformance.steps import job, put, started_ids
 
 LONG_ENOUGH = 1.1
@@ -166,3 +166,20 @@ async def test_notifications_that_arrive_are_no_finding(
     began = time.monotonic()
     assert await store.wait(frozenset({"work:q"}), 30)
     assert time.monotonic() - began > 0.4, "they were seen to arrive, so that nobody has to look often"
+
+
+async def test_a_table_full_of_dead_rows_is_found(
+    new_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "MANY_DEAD", 20)
+    store = open_store(new_postgres_url)  # whose tables no other test has used
+    await put(store, job())
+    assert "bloat" not in await names(store)
+    async with stranger(new_postgres_url) as other:
+        await other.say("insert into {schema}.flag select gen_random_uuid(), 0 from generate_series(1, 30)")
+        await other.say("delete from {schema}.flag")
+        await other.say("select pg_stat_force_next_flush()")
+        await other.say("select")
+        [found] = [one for one in await store.checkup() if one.name == "bloat"]
+    assert "Table flag has 30 dead rows beside 0 live ones" in found.what
+    await store.close()
