@@ -304,6 +304,38 @@ async def test_a_serialisation_failure_is_the_drivers_own(
     assert await app.acount() == 1
 
 
+async def test_a_deadlock_is_the_drivers_own(postgres: Any, postgres_url: str, kind: Kind) -> None:
+    """One has a lock of his own and wants a key, the other has the key and wants that lock."""
+    server = postgres.url  # of a user who may say who finds a deadlock
+    number = secrets.randbits(31)
+    lock = f"select pg_advisory_xact_lock({number})"
+    wanted = f"select 1 from pg_locks where locktype = 'advisory' and objid = {number} and not granted"
+    async with App(f"{server}?{postgres_url.partition('?')[2]}") as app:
+
+        @app.task(name="once", unique=Unique.once(by="order"))
+        def once(order: int) -> None: ...
+
+        async with KINDS["asyncpg"](server) as other, kind(server) as hand:
+            await other.execute("set deadlock_timeout = '10min'")
+            await other.begin()
+            first = await other.enqueue(once, 7)
+            await hand.begin()
+            await hand.execute("set local deadlock_timeout = '10ms'")
+            await hand.execute(lock)
+            waiting = asyncio.create_task(other.execute(lock))
+            async with asyncio.timeout(PATIENCE):
+                while not await hand.execute(wanted):
+                    pass
+            with pytest.raises(Exception) as caught:  # noqa: PT011 - each driver has its own
+                await asyncio.wait_for(hand.enqueue(once, 7), PATIENCE)
+            assert sqlstate(caught.value) == "40P01"
+            assert isinstance(caught.value, errors_of(hand))
+            await hand.rollback()
+            await asyncio.wait_for(waiting, PATIENCE)
+            await other.commit()
+        assert [job.id for job in (await app.ajobs()).jobs] == [first.id]
+
+
 async def test_in_an_aborted_transaction_the_driver_speaks(
     app: App, tasks: SimpleNamespace, server: str, kind: Kind
 ) -> None:
@@ -623,9 +655,9 @@ def errors_of(hand: Hand) -> tuple[type[Exception], ...]:
     """What users of that driver catch."""
     match type(hand).__name__:
         case "AsyncpgHand":
-            return (asyncpg.SerializationError,)
+            return (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
         case "PsycopgHand" | "SyncPsycopgHand":
-            return (psycopg.errors.SerializationFailure,)
+            return (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
         case _:
             return (sqlalchemy.exc.DBAPIError,)
 
