@@ -1,0 +1,162 @@
+"""Migrations of a store that is in use: several processes at once, and workers of the version before."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import asyncpg
+import pytest
+from stage import eventually
+
+from onejob import App, SchemaMismatch, Unique
+from onejob.store import Settled
+from onejob.stores import open_store
+from onejob.stores.postgres import migrate
+from onejob.stores.postgres.statements import FILES
+from onejob.testing.conformance.steps import finish, job, put, start_one, total
+
+PATIENCE = 30.0
+NEXT = """
+alter table onejob.job add column colour text;
+alter table onejob.key add column colour text;
+create index job_colour on onejob.job (colour) where colour is not null;
+"""
+"""A step as the next version may have one: it adds, and takes nothing away."""
+
+
+@pytest.fixture
+def upgrade(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """From now on this process is of the next version."""
+    known = list(FILES.migrations)
+    return lambda: monkeypatch.setitem(FILES.__dict__, "migrations", [*known, NEXT])
+
+
+async def version(url: str) -> str:
+    address, _, query = url.partition("?schema=")
+    connection = await asyncpg.connect(address)
+    try:
+        return await connection.fetchval(f"select value from {query}.meta where name = 'schema'")
+    finally:
+        await connection.close()
+
+
+async def test_of_many_stores_that_come_first_one_migrates(new_postgres_url: str) -> None:
+    stores = [open_store(new_postgres_url) for _ in range(8)]
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(put(store, job()) for store in stores))
+        assert await total(stores[0]) == len(stores)
+    for store in stores:
+        await store.close()
+    assert await version(new_postgres_url) == str(migrate.known())
+
+
+def test_of_many_processes_that_come_first_one_migrates(new_postgres_url: str) -> None:
+    program = f"""
+from onejob import App
+app = App({new_postgres_url!r})
+@app.task(name="welcome")
+def welcome() -> None: ...
+print(welcome.enqueue().outcome)
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for _ in range(4)
+    ]
+    assert [process.communicate(timeout=PATIENCE)[0] for process in started] == ["created\n"] * 4
+
+
+async def test_who_migrates_waits_for_who_is_at_it(new_postgres_url: str) -> None:
+    """Two that looked before the first one's commit do not both make tables."""
+    store = open_store(new_postgres_url)
+    address, _, schema = new_postgres_url.partition("?schema=")
+    other, watch = await asyncpg.connect(address), await asyncpg.connect(address)
+
+    async def is_waited_for() -> bool:
+        return await watch.fetchval(
+            "select exists (select from pg_locks where not granted and $1 = any(pg_blocking_pids(pid)))",
+            other.get_server_pid(),
+        )
+
+    async with asyncio.timeout(PATIENCE):
+        async with other.transaction():
+            await other.execute(
+                "select pg_advisory_xact_lock(hashtextextended('onejob migrates ' || $1::text, 0))", schema
+            )
+            opening = asyncio.create_task(store.open())
+            await eventually(is_waited_for)
+            assert not opening.done()
+        await opening
+    await asyncio.gather(other.close(), watch.close(), store.close())
+
+
+async def test_workers_of_the_version_before_go_on_beside_a_migration(
+    new_postgres_url: str, upgrade: Any
+) -> None:
+    """All the way: statements that they have prepared, jobs that run meanwhile, followers, keys and lanes."""
+    ran: list[int] = []
+    async with App(new_postgres_url) as app, asyncio.timeout(PATIENCE):
+
+        @app.task(name="count", unique=Unique.latest(by="number"))
+        async def count(number: int) -> None:
+            ran.append(number)
+
+        async with app.worker(concurrency=5):
+            over = asyncio.Event()
+
+            async def produce(number: int) -> None:
+                while not over.is_set():
+                    number += 10
+                    await (await count.aenqueue(number)).aresult(timeout=PATIENCE)
+
+            hands = [asyncio.create_task(produce(number)) for number in range(4)]
+            await _until(ran, 40)
+            upgrade()
+            newer = open_store(new_postgres_url)
+            await newer.open()
+            assert await version(new_postgres_url) == str(migrate.known())
+            await _until(ran, len(ran) + 100)
+            over.set()
+            await asyncio.gather(*hands)
+        assert await app.acount("state:live") == 0
+        await put(newer, job(unique=Unique.once()))
+        await newer.close()
+    assert len(ran) == len(set(ran))
+
+
+async def test_a_job_that_ran_while_tables_changed_is_settled_by_its_old_worker(
+    new_postgres_url: str, upgrade: Any
+) -> None:
+    older = open_store(new_postgres_url)
+    await put(older, job(unique=Unique.coalesce()))
+    claimed = await start_one(older)
+    upgrade()
+    newer = open_store(new_postgres_url)
+    follower = await put(newer, job(unique=Unique.coalesce()))
+    assert await finish(older, claimed) is Settled.DONE
+    assert (await start_one(newer)).id == follower.id
+    await older.close()
+    await newer.close()
+
+
+async def test_what_is_missing_is_not_made_where_the_url_forbids_it(
+    new_postgres_url: str, upgrade: Any
+) -> None:
+    before = open_store(new_postgres_url)
+    await before.open()
+    await before.close()
+    upgrade()
+    store = open_store(f"{new_postgres_url}&migrate=never")
+    with pytest.raises(SchemaMismatch, match=r"has version 1, this onejob needs version 2.*`onejob migrate`"):
+        await put(store, job())
+    await store.close()
+    assert await version(new_postgres_url) == "1"
+
+
+async def _until(ran: list[int], count: int) -> None:
+    while len(ran) < count:  # noqa: ASYNC110 - the worker is busy, not we
+        await asyncio.sleep(0.005)
