@@ -16,10 +16,13 @@ MOST_TELLING = "TestEnqueue or TestClaim or TestSettle or TestLanes or TestBlock
 
 
 def installed() -> list[Path]:
-    """The folders with programs of servers that came with the system."""
+    """The folders with programs of servers that came with the system; without any there is nothing to show."""
     usual = {path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")}
     found = shutil.which("postgres")
-    return sorted(usual if found is None else usual | {Path(found).resolve().parent})
+    every = sorted(usual if found is None else usual | {Path(found).resolve().parent})
+    if not every:
+        pytest.skip("no other PostgreSQL server is installed here")
+    return every
 
 
 @pytest.mark.timeout(600)
