@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -127,6 +129,35 @@ async def test_a_dead_line_holds_up_no_call_past_its_patience(postgres_url: str)
             receipt = await task.aenqueue()
             async with app.worker():
                 await receipt.aresult(timeout=PATIENCE)
+
+
+async def test_whoever_hears_his_own_echo_tries_again(postgres_url: str) -> None:
+    """As it happens while a server is down: a socket whose own port was chosen to be the one it dials is its own peer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        free.connect(free.getsockname())
+        free.send(b"echo")
+        assert free.recv(9) == b"echo", "so it is on this system"
+    parts, echoes = urlsplit(postgres_url), 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal echoes
+        echoes += 1
+        writer.write(await reader.read(100))
+        await reader.read()  # until he hangs up
+        writer.close()
+
+    echo = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = echo.sockets[0].getsockname()[1]
+    store = open_store(parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}").geturl())
+    async with asyncio.timeout(PATIENCE):
+        putting = asyncio.create_task(put(store, job()))
+        while echoes < 2:  # noqa: ASYNC110 - the store is busy, not we
+            await asyncio.sleep(0.005)
+        echo.close()
+        async with Proxy(postgres_url, port=port):
+            assert (await putting).outcome == "created"
+            await store.close()
 
 
 async def enter(app: App) -> None:

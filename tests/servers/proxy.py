@@ -31,8 +31,10 @@ class Trap:
 class Proxy:
     """Forwards connections to the server of a URL; `url` is its own."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, port: int = 0) -> None:
+        """`port` is its own; 0: any that is free."""
         self._parts = urlsplit(url)
+        self._port = port
         self._server: asyncio.Server | None = None
         self._lines: set[_Line] = set()
         self.open = asyncio.Event()
@@ -68,7 +70,7 @@ class Proxy:
             line.cut()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -65,6 +65,8 @@ class Address(msgspec.Struct, frozen=True):
     pooled: bool = False
     """There is a pooler before the server that gives each transaction another session."""
     migrates: bool = True
+    sslmode: str | None = None
+    """None: as the environment says, or else `prefer`."""
 
     def __repr__(self) -> str:
         return f"Address({self.place})"
@@ -110,6 +112,7 @@ def parse(url: str) -> Address:
         statement_timeout=_seconds("statement_timeout", given, patience),
         pooled=_one_of("pooler", given, ("transaction",)) is not None,
         migrates=_one_of("migrate", given, ("auto", "never")) != "never",
+        sslmode=given.get("sslmode"),
     )
 
 

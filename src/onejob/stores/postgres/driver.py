@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from onejob.stores.postgres.steps import Row, Steps
 T = TypeVar("T")
 LOCK_TIMEOUT: Final = 250
 """Milliseconds that one of our statements waits for a lock; who holds one for longer is in a user's transaction."""
+NO_TLS: Final = "rejected SSL upgrade"
+"""What asyncpg says of a server without TLS, and of anybody who answers what no server does."""
 BEGIN: Final = "begin isolation level read committed"
 _IDLE_IN_TRANSACTION: Final = 60_000
 _CLOSE: Final = 2.0
@@ -94,17 +97,7 @@ class Link:
 
 async def connect(address: Address, *, settings: Mapping[str, str] | None = None) -> Link:
     """Open a connection with our settings, which are set one by one: poolers refuse them at the start."""
-    asyncpg = driver()
-    connection = cast(
-        "Connection",
-        await asyncpg.connect(
-            **address.arguments,
-            timeout=min(_CONNECT, address.patience),
-            statement_cache_size=0 if address.pooled else 256,
-            max_cached_statement_lifetime=0,
-            command_timeout=None,
-        ),
-    )
+    connection = await _opened(address)
     try:
         _keep_alive(connection)
         if not address.pooled:
@@ -114,6 +107,28 @@ async def connect(address: Address, *, settings: Mapping[str, str] | None = None
         connection.terminate()
         raise
     return Link(connection, address)
+
+
+async def _opened(address: Address) -> Connection:
+    try:
+        opened = await driver().connect(
+            **address.arguments,
+            timeout=min(_CONNECT, address.patience),
+            statement_cache_size=0 if address.pooled else 256,
+            max_cached_statement_lifetime=0,
+            command_timeout=None,
+        )
+    except ConnectionError as error:
+        if NO_TLS in str(error) and _does_without_tls(address):
+            # While a server is down, whoever dials a port of this machine may be put through to himself, and hear an echo.
+            raise ConnectionResetError("whoever answers there is no PostgreSQL server") from error
+        raise
+    return cast("Connection", opened)
+
+
+def _does_without_tls(address: Address) -> bool:
+    """True if no server can refuse TLS to us: we take it where there is some."""
+    return (address.sslmode or os.environ.get("PGSSLMODE") or "prefer") == "prefer"
 
 
 async def drive(link: Link, steps: Steps[T], *, joined: bool = False) -> T:

@@ -9,7 +9,7 @@ import msgspec
 
 from onejob.core.errors import OnejobError, SchemaMismatch, StoreBusy, StoreFull, StoreUnavailable
 from onejob.stores.postgres.address import Address
-from onejob.stores.postgres.driver import driver
+from onejob.stores.postgres.driver import NO_TLS, driver
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
 DEADLOCK: Final = "40P01"
@@ -23,8 +23,6 @@ _NO_TABLES: Final = frozenset({"42P01", "3F000", "42703"})
 _LOGIN: Final = frozenset({"28000", "28P01"})
 _NO_DATABASE: Final = "3D000"
 NO_STATEMENT: Final = frozenset({"26000", "42P05"})
-_NO_TLS: Final = "rejected SSL upgrade"
-"""What asyncpg says of a server without TLS, which the next try does not change."""
 
 
 def sqlstate(error: BaseException) -> str:
@@ -38,8 +36,8 @@ def is_lost(error: BaseException) -> bool:
     state = sqlstate(error)
     if state:
         return state in _LOST or (state.startswith("08") and state != "08P01")
-    if isinstance(error, ssl.SSLCertVerificationError) or _NO_TLS in str(error):
-        return False
+    if isinstance(error, ssl.SSLCertVerificationError) or NO_TLS in str(error):
+        return False  # the next try changes nothing about that
     asyncpg = driver()  # whose state is confused, now and then, by a server that ends a session in mid-query
     return isinstance(error, (OSError, EOFError, asyncpg.InternalClientError)) or (
         type(error) is asyncpg.InterfaceError and "closed" in str(error)
@@ -130,7 +128,7 @@ def _refused(error: Exception, state: str, address: Address) -> OnejobError | No
             f"PostgreSQL at {place} forgets prepared statements ({error}): there seems to be a transaction pooler before "
             "it. Add ?pooler=transaction to the store's URL, or connect directly."
         )
-    if _NO_TLS in str(error):
+    if NO_TLS in str(error):
         return OnejobError(
             f"PostgreSQL at {place} speaks no TLS ({error}): set it up there, or say another ?sslmode= in the store's URL."
         )
