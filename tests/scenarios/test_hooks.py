@@ -232,8 +232,8 @@ class TestAroundRuns:
         ("error", "how", "kept"),
         [
             (None, Ending.COMPLETED, False),
-            (ValueError("it"), Ending.FAILED, True),
-            (Fail("it"), Ending.FAILED, True),
+            (ValueError("out of stock"), Ending.FAILED, True),
+            (Fail("out of stock"), Ending.FAILED, True),
             (Snooze(3), Ending.SNOOZED, True),
         ],
     )
@@ -256,7 +256,7 @@ class TestAroundRuns:
         [ended] = told
         assert ended.how is how
         assert ended.exception is (error if kept else None)
-        assert (ended.error or "").count("it") == (how is Ending.FAILED)
+        assert (ended.error or "").count("out of stock") == (how is Ending.FAILED)
         assert ended.seconds is not None
         assert ended.seconds >= 0
 
