@@ -27,7 +27,7 @@ def die(where):
     if where == DIES:
         os.kill(os.getpid(), signal.SIGKILL)
 
-@app.task(name="charge")
+@app.task(name="charge", retry=5)
 async def charge(number: int) -> None:
     job = current_job()
     die("before")
@@ -38,7 +38,7 @@ async def charge(number: int) -> None:
         die("inside")
     die("after")
 
-@app.task(name="ship")
+@app.task(name="ship", retry=5)
 def ship(number: int) -> str:
     job = current_job()
     with job.complete() as tx:
