@@ -66,7 +66,8 @@ class Notes:
                     self._pool = await asyncpg.create_pool(url, min_size=0, max_size=HANDS)
                 return await self._pool.fetchval(statement, *values)
             except Exception as error:
-                if not is_lost(error) or time.monotonic() > end:
+                lost = is_lost(error) or isinstance(error, ConnectionError)  # or it heard its own echo
+                if not lost or time.monotonic() > end:
                     raise
                 await asyncio.sleep(0.05)  # the server is being restarted
 

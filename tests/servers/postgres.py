@@ -81,16 +81,17 @@ class PostgresServer:
         assert self._process is None, "the server runs already"
         if not self._data.exists():
             self._make_data()
-        # Whoever finds a free port has it only for as long as nobody else takes it.
-        for last in (False, False, True):
-            if self.port == 0:
-                self.port = _free_port()
+        # Whoever finds a free port has it only for as long as nobody else takes it. One that was ours before stays ours: a
+        # client that dialled it meanwhile may have been put through to itself, and lets go in a moment.
+        known, tries = self.port, 100 if self.port else 3
+        for number in range(1, tries + 1):
+            self.port = known or _free_port()
             try:
                 self._launch()
             except ServerFailed as failed:
-                if last or "could not bind" not in str(failed):
+                if number == tries or "could not bind" not in str(failed):
                     raise
-                self.port = 0
+                time.sleep(0.05)
             else:
                 break
         return self
