@@ -7,6 +7,7 @@ has come, lanes to which something happened, and limits, which are counted under
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -26,8 +27,14 @@ LOCKED_PAUSE = 50
 """When to look again at what somebody else has locked (ms)."""
 QUEUE_PATIENCE = "5s"
 """How long to wait for other claims of a queue that has limits: they come one after the other."""
-_OUTLOOK = 11
-"""How many columns of a row of `claim.start` are the outlook."""
+_JOB = 19
+"""How many columns of a row of `claim.start` are a job; those of the outlook come after them."""
+_OUTLOOK = slice(_JOB, _JOB + 11)
+OUTCOME = slice(_JOB + 11, None)
+"""What a settlement beside the claim has to say."""
+_QUEUE, _PRIORITY = 18, 12
+_by_time = itemgetter(10, 13)
+_by_priority = itemgetter(_PRIORITY)
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -103,7 +110,7 @@ def asking(now: int | None, wish: Ask, token: bytes) -> tuple[Any, ...]:
 
 def read(rows: Sequence[Row], wish: Ask, token: bytes) -> Read:
     """Read the rows of `claim.start`."""
-    outlook = Outlook(*rows[0][:_OUTLOOK])
+    outlook = Outlook(*head(rows)[_OUTLOOK])
     if not outlook.quiet:
         return Read(outlook, None)
     return Read(outlook, Claims(_started(rows, wish, token), outlook.wait()))
@@ -127,7 +134,7 @@ def general(work: Work, wish: Ask, token: bytes, outlook: Outlook) -> Steps[Clai
     rooms = yield from _rooms(work, {name: limits.get(name) for name in queues}, own_rates, limit)
     rest = (limit, wish.worker, token, UNBEATEN_GRACE, True)
     rows = yield from ask("claim.start", work.now, queues, [rooms[name] for name in queues], *rest)
-    outlook = Outlook(*rows[0][:_OUTLOOK])
+    outlook = Outlook(*head(rows)[_OUTLOOK])
     now = outlook.now
     jobs = _started(rows, wish, token)
     if len(jobs) >= limit:
@@ -216,13 +223,21 @@ def _rooms(
     return rooms
 
 
+def head(rows: Sequence[Row]) -> Row:
+    """The row of `claim.start` that is no job."""
+    return next(row for row in rows if row[0] is None)
+
+
 def _started(rows: Sequence[Row], wish: Ask, token: bytes) -> list[Claimed]:
-    """The jobs in rows of `claim.start`; where there is none, a row has nothing but the outlook."""
-    return _in_order([row[_OUTLOOK:] for row in rows if row[_OUTLOOK] is not None], wish, token)
+    """The jobs in rows of `claim.start`."""
+    return _in_order([row for row in rows if row[0] is not None], wish, token)
 
 
-def _in_order(rows: Sequence[Row], wish: Ask, token: bytes) -> list[Claimed]:
+def _in_order(rows: list[Row], wish: Ask, token: bytes) -> list[Claimed]:
     """Jobs by queue as asked for, then priority, due time and acceptance."""
-    places = {queue: place for place, queue in enumerate(reversed(wish.queues))}
-    ordered = sorted(rows, key=lambda row: (-places.get(row[18], 0), -row[12], row[10], row[13]))
-    return [claimed(row, row[18], token) for row in ordered]
+    rows.sort(key=_by_time)
+    rows.sort(key=_by_priority, reverse=True)
+    if len(wish.queues) > 1:
+        places = {queue: place for place, queue in enumerate(reversed(wish.queues))}
+        rows.sort(key=lambda row: places.get(row[_QUEUE], 0), reverse=True)
+    return [claimed(row, row[_QUEUE], token) for row in rows]

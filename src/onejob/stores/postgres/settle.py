@@ -28,7 +28,6 @@ from onejob.stores.postgres.work import Work
 
 NOTHING_ASKED = (None,) * 7
 """The parameters of a claim that is not there."""
-OUTCOME_COLUMNS = 8
 _ORPHANED = frozenset(move for move, rule in MOVES.items() if rule.orphaned)
 _id = attrgetter("lease.id")
 
@@ -68,7 +67,8 @@ def _at_once(work: Work, done: Sequence[Settlement], wish: Ask | None, token: by
     )
     name, parameters = _written(batch)
     rows = yield from ask(f"settle.{name}_and_start" if starts else f"settle.{name}", *asking, *parameters)
-    now, held, flagged, over, ready, left, notes, noted = rows[0][:OUTCOME_COLUMNS]
+    outcome = claim.head(rows)[claim.OUTCOME] if starts else rows[0]
+    now, held, flagged, over, ready, left, notes, noted = outcome
     settled = [Settled.DONE] * len(done)
     if held is not None or flagged is not None:
         settled = _replies(done, held, flagged)
@@ -86,7 +86,7 @@ def _at_once(work: Work, done: Sequence[Settlement], wish: Ask | None, token: by
         return SettleReply(settled, Claims([]))
     if not starts or left or rest or noted is not None:
         return SettleReply(settled, (yield from claim.claim(work, wish, token)))
-    found = claim.read([row[OUTCOME_COLUMNS:] for row in rows], wish, token)
+    found = claim.read(rows, wish, token)
     claims = found.claims
     if claims is None:
         claims = yield from claim.general(work, wish, token, found.outlook)
@@ -97,7 +97,8 @@ def _written(batch: Sequence[Settlement]) -> tuple[str, tuple[Any, ...]]:
     """The statement for a batch, and what it writes."""
     guards = ([one.lease.id for one in batch], [one.lease.token for one in batch])
     if all(one.move is Move.COMPLETE for one in batch):
-        return "complete", (*guards, [one.result for one in batch])
+        results = [one.result for one in batch]
+        return "complete", (*guards, None if results.count(None) == len(results) else results)
     rows = [changes(one, state_after(one, None), 0) for one in batch]
     states, _, delays, attempts, failures, crashes, misses, results, errors = map(
         list, zip(*rows, strict=True)

@@ -137,8 +137,7 @@ registered as (
 ,
 /* start_turn */
 
--- start_columns: what the queues have to expect, whether a job was skipped because somebody has locked it, and a job
--- that was started, if any was.
+-- outlook_columns: what the queues have to expect, and whether a job was skipped because somebody has locked it.
 o.now, o.limited, o.overdue, o.unresolved, o.due, o.due_in_lane, o.opens_at, o.set_back, o.touched, o.rated,
 (select count(*) from turn) < $4::bigint and exists (
     select 1 from asked q
@@ -150,20 +149,29 @@ o.now, o.limited, o.overdue, o.unresolved, o.due, o.due_in_lane, o.opens_at, o.s
         limit 1
     ) w
     where q.room > (select count(*) from turn t where t.name = q.name)
-) as skipped,
-j.*
+) as skipped
 
--- start_from: at least one row.
-outlook o left join started j on true
+-- no_job: nothing, in place of a job.
+null::uuid, null, null::bytea, null::bytea, null::integer, null::integer, null::integer, null::integer, null::integer,
+null::bigint, null::bigint, null, null::integer, null::bigint, null, null::uuid, null::integer, null::integer, null
 
--- start: start jobs where nothing else has to be done first: one statement, one commit.
+-- no_outlook: nothing, in place of an outlook.
+null, null, null, null, null, null, null, null, null, null, null
+
+-- start: start jobs where nothing else has to be done first: one statement, one commit. One row has the outlook, and
+-- there is one for each job; what all share is not sent with each.
 with
 /* start_ctes */
 select
-/* start_columns */
-from
-/* start_from */
-;
+/* no_job */
+,
+/* outlook_columns */
+from outlook o
+union all
+select
+    j.*,
+/* no_outlook */
+from started j;
 
 -- look: what the queues have to expect, and nothing else.
 with

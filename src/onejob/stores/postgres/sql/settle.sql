@@ -92,19 +92,28 @@ returning id;
 -- found_instead: the jobs that have the ids of chains' next ones already.
 select id, task, payload, chain from onejob.job where id = any($1::uuid[]);
 
+-- flagged: whether somebody asked a running job to stop. Mostly nobody asked any, which is one look for all of them.
+(
+    j.aborting or (
+        (select exists (select 1 from onejob.flag))
+        and exists (select 1 from onejob.flag f where f.chain = coalesce(j.chain, j.id))
+    )
+)
+
 -- completed: completions under these leases; a flagged job ends revoked. One that others may wait for gives no slot
 -- back here: they are to stand in its lane by then.
 changed as (
     update onejob.job j
-    set ended = (select i.now from instant i), place = null, (state, result, error) = (
-        select
-            case when f.flagged then 'revoked' else 'completed' end,
-            case when not f.flagged then ($11::bytea[])[width_bucket(j.id, $9::uuid[])] end,
-            case when f.flagged then j.error end
-        from (
-            select j.aborting or exists (select 1 from onejob.flag f where f.chain = coalesce(j.chain, j.id)) as flagged
-        ) f
-    )
+    set ended = (select i.now from instant i), place = null,
+        state = case when
+/* flagged */
+            then 'revoked' else 'completed' end,
+        result = case when ($11::bytea[]) is not null and not
+/* flagged */
+            then ($11::bytea[])[width_bucket(j.id, $9::uuid[])] end,
+        error = case when j.error is not null and
+/* flagged */
+            then j.error end
     where j.id = any($9::uuid[]) and j.state in ('running', '')
         and j.lease = ($10::bytea[])[width_bucket(j.id, $9::uuid[])]
         and not (j.awaited and j.lane is not null)
@@ -139,7 +148,8 @@ changed as (
             from (
                 select
                     width_bucket(j.id, $9::uuid[]) as n,
-                    j.aborting or exists (select 1 from onejob.flag f where f.chain = coalesce(j.chain, j.id)) as flagged
+/* flagged */
+                    as flagged
             ) f
         ) g
         cross join lateral (
@@ -213,8 +223,8 @@ over as (
 (select coalesce(array_agg(id), '{}') from changed having count(*) < cardinality($9::uuid[])),
 (select array_agg(id) from changed where state = 'revoked'),
 (
-    select array_agg(distinct e.queue)
-    from (select queue from changed where over union all select queue from over where queue is not null) e
+    select array_agg(e.queue)
+    from (select queue from changed where over union select queue from over where queue is not null) e
 ),
 (
     select array_agg(e.queue)
@@ -224,6 +234,9 @@ over as (
 ),
 exists (select 1 from changed where lane is not null), (select array_agg(number) from noted),
 (select array_agg(chain) from noted)
+
+-- no_outcome: nothing, in place of an outcome.
+null, null, null, null, null, null, null, null
 
 -- alone: in place of a claim.
 /* claim.instant */
@@ -264,12 +277,19 @@ with
 ,
 /* then_start */
 select
-/* outcome */
+/* claim.no_job */
 ,
-/* claim.start_columns */
-from
-/* claim.start_from */
-;
+/* claim.outlook_columns */
+,
+/* outcome */
+from outlook o
+union all
+select
+    j.*,
+/* claim.no_outlook */
+,
+/* no_outcome */
+from started j;
 
 -- end: any moves but those of orphans.
 with
@@ -292,9 +312,16 @@ with
 ,
 /* then_start */
 select
-/* outcome */
+/* claim.no_job */
 ,
-/* claim.start_columns */
-from
-/* claim.start_from */
-;
+/* claim.outlook_columns */
+,
+/* outcome */
+from outlook o
+union all
+select
+    j.*,
+/* claim.no_outlook */
+,
+/* no_outcome */
+from started j;
