@@ -29,6 +29,9 @@ POLL: Final = 1.0
 """The same while no notification has been seen to arrive: nobody listens yet, or there is a pooler in between."""
 PROOF: Final = 5.0
 _PAUSE: Final = 0.005
+_SHORT_OF_WORK: Final = 5
+"""So many pauses between hints that only tell of ends: of those a busy worker has more than anybody waits for."""
+_ENDS: Final = "done:"
 _SEND: Final = 5.0
 _MAX_PAYLOAD: Final = 7_999
 _TEST: Final = "?"
@@ -175,9 +178,16 @@ class Line:
                 failures += 1
                 self.terminate()
                 await asyncio.sleep(_backoff(failures))
-            await asyncio.sleep(_PAUSE)
+            await self._pause()
         self._outgoing.clear()  # after so many failures others will have looked by themselves
         self._sending = None
+
+    async def _pause(self) -> None:
+        """Let hints gather; those of work not for long."""
+        for _ in range(_SHORT_OF_WORK):
+            await asyncio.sleep(_PAUSE)
+            if not self._outgoing or any(not topic.startswith(_ENDS) for topic in self._outgoing):
+                return
 
     async def _notify(self, parameters: tuple[str, str]) -> None:
         async with self._lock:
