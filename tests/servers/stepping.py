@@ -194,6 +194,15 @@ class Session:
     def enqueue(self, *jobs: NewJob) -> Act[list[Answer]]:
         return self.act(lambda work: enqueue.enqueue(work, jobs))
 
+    def enqueue_many(self, *jobs: NewJob, repetitive: bool = False) -> Act[list[Answer]]:
+        """As the store does it outside of any transaction; `repetitive`: it guesses that they are held."""
+
+        def make(work: Work) -> Steps[list[Answer]]:
+            work.repetitive = repetitive
+            return enqueue.enqueue(work, jobs, alone=True)
+
+        return self.act(make)
+
     def claim(self, *, limit: int = 100, worker: str = "w", queues: Sequence[str] = ("q",)) -> Act[Claims]:
         wish = Ask(WorkerId(worker), tuple(queues), limit)
         return self.act(lambda work: claim.claim(work, wish, os.urandom(8)))

@@ -13,6 +13,7 @@ import enum
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -84,9 +85,14 @@ def call_text(arguments: Mapping[str, object]) -> str:
 
 def fingerprint(payload: bytes) -> bytes:
     """Eight bytes by which a duplicate's arguments are compared with the holder's."""
+    return _blake2b()(payload, digest_size=8).digest()
+
+
+@cache
+def _blake2b() -> Callable[..., Any]:
     import hashlib  # see `Realm`
 
-    return hashlib.blake2b(payload, digest_size=8).digest()
+    return hashlib.blake2b
 
 
 def _text(text: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 
 from onejob.core.dedup import Plan, Rules, Verdict, standing
-from onejob.core.job import ChainId, JobId, NewJob, State
+from onejob.core.job import ENDED, QUEUED, ChainId, JobId, NewJob, State
 from onejob.core.lane import LanePlan
 from onejob.core.options import MAX_PAYLOAD
 
@@ -28,7 +28,7 @@ class Outcome(StrEnum):
     REJECTED = "rejected"
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One call that changed a holder, remembered so that its repetition is recognised."""
 
     id: JobId
@@ -45,7 +45,7 @@ _CHANGED = {
 }
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A key's record joined with the job that holds it, as one store found it at one instant."""
 
     id: ChainId
@@ -74,14 +74,14 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
     def overdue(self, now: int) -> bool:
         """True if its time to start has passed: it counts as revoked, ended already or not."""
-        return self.expires is not None and self.expires <= now and self.state.queued
+        return self.expires is not None and self.expires <= now and self.state in QUEUED
 
     def at(self, now: int) -> Holder | None:
         """The holder as it truly stands: expired if its time has passed, None if the key is forgotten."""
         held = self
         if self.overdue(now):
             held = msgspec.structs.replace(self, state=State.REVOKED)
-        if not held.state.ended:
+        if held.state not in ENDED:
             return held
         until = self.completed_until if held.state is State.COMPLETED else self.failed_until
         return None if until is None or until <= now else held
@@ -164,13 +164,12 @@ def _judge(job: NewJob, plan: Plan, holder: Holder, now: int) -> Decision:
     column = standing(holder.state, own=holder.id == job.caller)
     verdict = plan.rules.verdict(column, now - holder.since)
     match verdict:
-        case Verdict.RUN | Verdict.FOLLOW | Verdict.LATER | Verdict.CANCEL:
-            return _take(job, holder, verdict, now)
         case Verdict.KEEP:
-            differs = plan.fingerprint != holder.fingerprint
-            if plan.rules.strict and differs:
+            if plan.rules.strict and plan.fingerprint != holder.fingerprint:
                 return Decision(_answer(job, holder, Verdict.RAISE, Outcome.REJECTED, now))
             return Decision(_answer(job, holder, verdict, Outcome.KEPT, now))
+        case Verdict.RUN | Verdict.FOLLOW | Verdict.LATER | Verdict.CANCEL:
+            return _take(job, holder, verdict, now)
         case Verdict.RAISE:
             return Decision(_answer(job, holder, verdict, Outcome.REJECTED, now))
         case Verdict.UPDATE:
@@ -266,22 +265,22 @@ def _change(job: NewJob, holder: Holder, verdict: Verdict, *, due: int, now: int
 
 
 def _answer(job: NewJob, holder: Holder, verdict: Verdict, outcome: Outcome, now: int) -> Answer:
-    made = outcome is Outcome.CREATED
-    differs = job.plan is not None and job.plan.fingerprint != holder.fingerprint
+    id, plan, lane = JobId(holder.id), job.plan, job.lane
     return Answer(
-        job.id if made else _id(holder),
+        job.id if outcome is Outcome.CREATED else id,
         outcome,
         verdict,
-        _id(holder),
+        id,
         holder.state,
         now - holder.since,
-        payload_differs=differs and verdict is not Verdict.COLLECT,
-        options_differ=not holder.gone and _options(job) != (holder.priority, holder.options, holder.lane),
+        plan is not None and plan.fingerprint != holder.fingerprint and verdict is not Verdict.COLLECT,
+        not holder.gone
+        and (
+            job.priority != holder.priority
+            or job.options != holder.options
+            or (None if lane is None else lane.key) != holder.lane
+        ),
     )
-
-
-def _options(job: NewJob) -> tuple[int, bytes | None, str | None]:
-    return job.priority, job.options, None if job.lane is None else job.lane.key
 
 
 def _is_full(job: NewJob, items: int) -> bool:

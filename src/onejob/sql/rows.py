@@ -24,11 +24,14 @@ _calls_encoder = msgspec.json.Encoder()
 _queues_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
-def state_of(word: object) -> State:
+_states = {state.value: state for state in State}
+
+
+def state_of(word: str) -> State:
     """Read a state's word; anything else is a damaged row, or one that a newer onejob wrote."""
     try:
-        return State(word)
-    except ValueError:
+        return _states[word]
+    except KeyError:
         raise OnejobError(
             f"The store holds a job in state {shown(word)}, which this onejob does not know: "
             "upgrade onejob here, or look at the row."

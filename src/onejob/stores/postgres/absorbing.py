@@ -45,8 +45,14 @@ class Absorbing:
 
     def add(self, absorbed: Iterable[Absorbed]) -> None:
         """Count them; they are written within a second or so."""
-        for one in absorbed:
-            self._count(Count(one.digest, one.holder, 1, int(one.differs)))
+        counts = self._counts
+        for digest, holder, differs in absorbed:
+            counted = counts.get((digest, holder))
+            if counted is None:
+                counts[digest, holder] = Count(digest, holder, 1, int(differs))
+            else:
+                counted.absorbed += 1
+                counted.differing += differs
         self._later()
 
     async def flush(self) -> None:

@@ -31,8 +31,7 @@ def write(work: Work, seen: Seen, judged: Judgement, standing: Plans) -> Steps[l
         yield from _make(work, seen, judged, now)
     if ending is not None:
         yield from _end(work, ending, judged, now)
-    for digest, holder, differs in judged.absorbed:
-        work.absorb(digest, holder, differs)
+    work.absorbed += judged.absorbed
     return (yield from _join_lanes(work, judged, standing))
 
 

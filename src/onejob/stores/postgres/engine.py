@@ -67,6 +67,7 @@ class Engine:
         self._under_way: set[_Limit] = set()
         self.signals = Signals(address, self.home, lambda make: self._run_beside(make, ready=False))
         self._absorbing = Absorbing(self._run_beside)
+        self._repetitive = False
 
     async def run(self, make: Make[T], *, now: int | None = None, pool: Pool | None = None) -> T:
         """Run an operation to its commit and return what it returned. From any event loop."""
@@ -110,10 +111,11 @@ class Engine:
 
         async def once(link: Link, again: bool) -> T:
             nonlocal work
-            work = Work(now, again=again)
+            work = Work(now, again=again, repetitive=self._repetitive)
             return await drive(link, make(work))
 
         result = await self.tries(once, pool)
+        self._repetitive = work.repetitive
         self.committed(work)
         return result
 

@@ -13,17 +13,16 @@ from typing import Final
 from onejob.core.errors import KeyBusy, OnejobError, shown
 from onejob.core.job import NewJob, State
 from onejob.core.judge import Answer, Outcome, judge
-from onejob.stores.postgres import blocking, lanes
+from onejob.stores.postgres import blocking, lanes, swift
 from onejob.stores.postgres.blocking import Waits
 from onejob.stores.postgres.changing import Plans, change_as_seen, insert, write
-from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, sqlstate
+from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION, sqlstate
 from onejob.stores.postgres.holding import Kinds, Seen, lock_keys, lock_rows, memory, read, take
 from onejob.stores.postgres.judging import Judgement
 from onejob.stores.postgres.steps import Steps, ask, begin
 from onejob.stores.postgres.work import Work
 
 _NOTHING: Final = (None,) * 7
-_UNIQUE_VIOLATION: Final = "23505"
 
 ROUNDS: Final = 20
 """How often a holder may move while we look before its key is called busy."""
@@ -43,6 +42,8 @@ def enqueue(work: Work, jobs: Sequence[NewJob], *, alone: bool = False) -> Steps
             answers = yield from _one(work, jobs[0])
             if answers is not None:
                 return answers
+        elif alone and not work.again and (answers := (yield from swift.accept(work, jobs))) is not None:
+            return answers
         return (yield from _together(work, jobs))
     except Exception as error:
         if work.foreign or sqlstate(error) != LOCK_NOT_AVAILABLE:
@@ -87,7 +88,7 @@ def _plain(work: Work, jobs: Sequence[NewJob], *, careful: bool) -> Steps[list[A
     try:
         yield from insert(work.now, rows, numbers, kinds, careful=careful)
     except Exception as error:
-        if careful or sqlstate(error) != _UNIQUE_VIOLATION:
+        if careful or sqlstate(error) != UNIQUE_VIOLATION:
             raise
         yield from insert(work.now, rows, numbers, kinds, careful=True)
     return [Answer(job.id, Outcome.CREATED) for job in jobs]
@@ -147,8 +148,7 @@ def _one(work: Work, job: NewJob) -> Steps[list[Answer] | None]:
             return None
     elif not judged.is_certain or judged.made:
         return None
-    for digest, holder, differs in judged.absorbed:
-        work.absorb(digest, holder, differs)
+    work.absorbed += judged.absorbed
     return judged.answers
 
 
@@ -165,7 +165,7 @@ def _together(work: Work, jobs: Sequence[NewJob]) -> Steps[list[Answer]]:
         try:
             answers = yield from _in_order(work, seen, jobs)
         except Exception as error:
-            again = isinstance(error, _Again) or (sqlstate(error) == _UNIQUE_VIOLATION and not seen.careful)
+            again = isinstance(error, _Again) or (sqlstate(error) == UNIQUE_VIOLATION and not seen.careful)
             if again or isinstance(error, OnejobError):
                 yield from ask("enqueue.rollback_to")
             if not again:

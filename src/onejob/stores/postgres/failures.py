@@ -12,6 +12,7 @@ from onejob.stores.postgres.address import Address
 from onejob.stores.postgres.driver import NO_TLS, driver
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
+UNIQUE_VIOLATION: Final = "23505"
 DEADLOCK: Final = "40P01"
 READ_ONLY: Final = "25006"
 TOO_MANY_CONNECTIONS: Final = "53300"

@@ -17,6 +17,7 @@ from onejob.core.judge import Answer, Decision, Holder, Outcome, initial_state, 
 from onejob.stores.postgres.blocking import NOBODY, Waits
 from onejob.stores.postgres.holding import Seen
 from onejob.stores.postgres.newcomers import Changed, New, changed
+from onejob.stores.postgres.work import Absorbed
 
 LONG_DUE: Final = 5_000
 """Milliseconds: a job that has been due for so long counts as running to those who would hold up its start."""
@@ -46,7 +47,7 @@ class Judgement:
         """Keys, and the newcomers that hold them in the end."""
         self.changes: dict[str, Changed] = {}
         self.hurried: set[str] = set()
-        self.absorbed: list[tuple[bytes, str, bool]] = []
+        self.absorbed: list[Absorbed] = []
         self.ending: Ending | None = None
         self.keys: set[bytes] = set()
         """Keys that are to be taken and are not ours yet."""
@@ -60,6 +61,11 @@ class Judgement:
     def is_certain(self) -> bool:
         """True if nothing that it rests on can move."""
         return not (self.keys or self.rows or self.pins)
+
+    @property
+    def writes_nothing(self) -> bool:
+        """True if all that was judged are answered by what is there, and nothing of that has to be held in place."""
+        return self.is_certain and not (self.made or self.changes or self.hurried or self.ending)
 
     def judge(self, jobs: Sequence[NewJob]) -> int:
         """Judge newcomers up to the first that can only be judged alone; how many."""
@@ -145,6 +151,8 @@ class Judgement:
             return None, None
         if (former := self.changes.get(found.id)) is not None:
             return former.holder, former.holder
+        if not (self._foreign or seen.stuck):
+            return found, found
         age = seen.now - found.since
         if (
             found.state.queued

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
-import msgspec
-
-
-class Absorbed(msgspec.Struct, frozen=True):
-    """A duplicate that made no job; counted in memory, written with others."""
-
-    digest: bytes
-    holder: str
-    differs: bool
+Absorbed: TypeAlias = tuple[bytes, str, bool]
+"""A duplicate that made no job, counted in memory and written with others: its key, the holder, and whether it differs."""
 
 
 class Work:
     """One try of one operation. A new one is made for each try, so that what did not commit told nothing."""
 
-    __slots__ = ("absorbed", "again", "foreign", "now", "topics")
+    __slots__ = ("absorbed", "again", "foreign", "now", "repetitive", "topics")
 
-    def __init__(self, now: int | None = None, *, foreign: bool = False, again: bool = False) -> None:
+    def __init__(
+        self, now: int | None = None, *, foreign: bool = False, again: bool = False, repetitive: bool = False
+    ) -> None:
         self.now = now
         """The instant that the caller or the store's test clock gives; None: the server's `clock_timestamp()`."""
         self.foreign = foreign
         """It runs in a transaction that is the user's, and may stay open for long."""
         self.again = again
         """The reply to an earlier try may have been lost: it may have been committed."""
+        self.repetitive = repetitive
+        """Most keys of the last newcomers were held: a guess at those that come now."""
         self.topics: set[str] = set()
         """What others are to be told after the commit."""
         self.absorbed: list[Absorbed] = []
+        """What is to be counted after the commit."""
 
     def tell(self, kind: str, queues: Iterable[str]) -> None:
         """Remember to hint at `work` or `done` in these queues."""
         self.topics.update(f"{kind}:{queue}" for queue in queues)
-
-    def absorb(self, digest: bytes, holder: str, differs: bool) -> None:
-        """Count a duplicate."""
-        self.absorbed.append(Absorbed(digest, holder, differs))

@@ -130,6 +130,89 @@ from known k
 /* taking */
 /* taken */;
 
+-- make_all: newcomers ($2 digest, $3 key, $4 id, $5 kind, $6 payload, $7 fingerprint, $8 size; the kind is a place in $9
+-- and what follows, 1 if missing, and so is what all of them lack) take their keys and are made, if there is no record of
+-- any of these keys; else nothing is written. Returns what `take` does; fails if somebody brings one at the same time.
+with
+/* clock */
+, held as materialized (
+    /* holder */
+    where k.digest = any($2::bytea[])
+), known as materialized (
+    select j.id from onejob.job j
+    where j.id = any(
+        array(
+            select g.id from unnest($2::bytea[], $4::uuid[]) as g (digest, id)
+            where g.digest in (select h.digest from held h)
+        )
+    )
+), taken as (
+    insert into onejob.key (digest, text, queue, task, holder, generation, since, completed_until, failed_until)
+    select
+        g.digest, g.text, ($9::text[])[coalesce(g.kind, 1)], ($10::text[])[coalesce(g.kind, 1)], g.id, 1, c.now,
+        case when ($19::bigint[])[coalesce(g.kind, 1)] < 1::bigint << 62 then c.now else 0 end
+            + ($19::bigint[])[coalesce(g.kind, 1)],
+        case when ($20::bigint[])[coalesce(g.kind, 1)] < 1::bigint << 62 then c.now else 0 end
+            + ($20::bigint[])[coalesce(g.kind, 1)]
+    from clock c
+    cross join unnest($2::bytea[], $3::text[], $4::uuid[], $5::integer[]) as g (digest, text, id, kind)
+    where not exists (select 1 from held)
+    order by g.digest
+    returning 1
+), made as (
+    insert into onejob.job (
+        id, accepted, updated, since, queue, task, state, priority, due, expires, payload, options, max_crashes, items,
+        digest, key, plan, fingerprint, size
+    )
+    select
+        g.id, c.now, c.now, c.now, ($9::text[])[coalesce(g.kind, 1)], ($10::text[])[coalesce(g.kind, 1)],
+        ($11::text[])[coalesce(g.kind, 1)], ($12::integer[])[coalesce(g.kind, 1)],
+        c.now + ($13::bigint[])[coalesce(g.kind, 1)], c.now + ($14::bigint[])[coalesce(g.kind, 1)], g.payload,
+        ($15::bytea[])[coalesce(g.kind, 1)], ($16::integer[])[coalesce(g.kind, 1)],
+        ($17::integer[])[coalesce(g.kind, 1)], g.digest, g.text, ($18::bytea[])[coalesce(g.kind, 1)], g.fingerprint,
+        g.size
+    from clock c
+    cross join unnest(
+        $2::bytea[], $3::text[], $4::uuid[], $5::integer[], $6::bytea[], $7::bytea[], $8::integer[]
+    ) with ordinality as g (digest, text, id, kind, payload, fingerprint, size, number)
+    where (select count(*) from taken) > 0
+    order by g.number
+)
+select h.*, null::bigint, null::bigint
+from held h
+union all
+select
+    null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+    null, c.now, (select count(*) from taken)
+from clock c
+union all
+select
+    k.id, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+    null, null, null
+from known k;
+
+-- look: what `take` returns of the keys $2 and the newcomers $3, and nothing is taken.
+with
+/* clock */
+, held as materialized (
+    /* holder */
+    where k.digest = any($2::bytea[])
+), known as materialized (
+    select j.id from onejob.job j where j.id = any($3::uuid[])
+)
+select h.*, null::bigint, null::bigint
+from held h
+union all
+select
+    null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+    null, c.now, 0
+from clock c
+union all
+select
+    k.id, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+    null, null, null
+from known k;
+
 -- lock_keys: whoever has locked a key's record may take it from its holder, once he has looked at it again.
 select k.digest from onejob.key k where k.digest = any($1::bytea[]) order by k.digest for update;
 
