@@ -249,8 +249,9 @@ class Client:
         if transaction is not None:
             return self.background.call(_one(transaction.enqueue, job))
         answered: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+        loop = self.store.loop() or self.background.loop  # one thread less to go through
         try:
-            self.background.loop.call_soon_threadsafe(self._put, job, answered)
+            loop.call_soon_threadsafe(self._put, job, answered)
         except RuntimeError:
             raise closed() from None
         return outcome(answered)

@@ -45,6 +45,8 @@ from onejob.core.lane import LanePlan, QueueChange, QueueLimits
 from onejob.core.lifecycle import Settlement
 
 if TYPE_CHECKING:
+    import asyncio
+
     from onejob.core.schedule import Firing, Schedule
 
 
@@ -311,6 +313,13 @@ class Store(Protocol):
     @property
     def dialect(self) -> str | None:
         """The SQL that `Transaction.execute` speaks, as SQLAlchemy names it; None if it speaks none."""
+        ...
+
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """An event loop of the store's own, on which calling it costs least; None if it has none.
+
+        Nothing may block it: whatever the store does waits meanwhile.
+        """
         ...
 
     async def open(self) -> None:

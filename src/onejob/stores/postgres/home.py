@@ -43,11 +43,17 @@ class Home:
         """True once there has been a call."""
         return self._loop is not None
 
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """That loop, started if need be."""
+        return self._loop or self._start()
+
     async def run(self, make: Make[T]) -> T:
         """Make a coroutine there and run it to its end; cancelling the caller cancels it."""
         loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return await make()
         call = _Call(make, self._outboxes.get(loop) or self._outbox(loop), loop.create_future())
-        home = self._loop or self._start()
+        home = self.loop()
         self._inbox.append(call)
         if not self._woken:
             self._woken = True
@@ -66,7 +72,7 @@ class Home:
     def post(self, make: Callable[[], object]) -> None:
         """Call a function there, soon; nobody waits for it."""
         with suppress(RuntimeError):
-            (self._loop or self._start()).call_soon_threadsafe(make)
+            self.loop().call_soon_threadsafe(make)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """From within the loop: run something beside what is asked."""

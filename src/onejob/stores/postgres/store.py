@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -83,6 +84,10 @@ class PostgresStore:
     @property
     def _engine(self) -> Engine:
         return self._engines.get()
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where its connections live."""
+        return self._engine.home.loop()
 
     async def open(self) -> None:
         """Connect and migrate."""

@@ -83,6 +83,9 @@ class SqliteStore:
         self._writer = self._executor("onejob-writer", self._open_writer, "begin immediate")
         self._reader = self._executor("onejob-reader", self._open_reader, "begin")
 
+    def loop(self) -> None:
+        """It has a thread, and no event loop."""
+
     async def open(self) -> None:
         """Connect and migrate."""
         await self._writer.run(_nothing)
