@@ -95,7 +95,10 @@ def _at_once(work: Work, done: Sequence[Settlement], wish: Ask | None, token: by
 
 def _written(batch: Sequence[Settlement]) -> tuple[str, tuple[Any, ...]]:
     """The statement for a batch, and what it writes."""
-    guards = ([one.lease.id for one in batch], [one.lease.token for one in batch])
+    tokens = [one.lease.token for one in batch]
+    if tokens.count(tokens[0]) == len(tokens):
+        del tokens[1:]
+    guards = ([one.lease.id for one in batch], tokens)
     if all(one.move is Move.COMPLETE for one in batch):
         results = [one.result for one in batch]
         return "complete", (*guards, None if results.count(None) == len(results) else results)

@@ -100,6 +100,9 @@ select id, task, payload, chain from onejob.job where id = any($1::uuid[]);
     )
 )
 
+-- token: that of the lease under which a job is settled; where all have the same, it is given once.
+($10::bytea[])[case when cardinality($10::bytea[]) = 1 then 1 else width_bucket(j.id, $9::uuid[]) end]
+
 -- completed: completions under these leases; a flagged job ends revoked. One that others may wait for gives no slot
 -- back here: they are to stand in its lane by then.
 changed as (
@@ -115,7 +118,8 @@ changed as (
 /* flagged */
             then j.error end
     where j.id = any($9::uuid[]) and j.state in ('running', '')
-        and j.lease = ($10::bytea[])[width_bucket(j.id, $9::uuid[])]
+        and j.lease =
+/* token */
         and not (j.awaited and j.lane is not null)
     returning
         j.id, j.queue, j.state, j.ended is not null as over, j.digest, j.lane, j.chain, j.awaited
@@ -163,7 +167,8 @@ changed as (
         ) s
     )
     where j.id = any($9::uuid[]) and j.state in ('running', '')
-        and j.lease = ($10::bytea[])[width_bucket(j.id, $9::uuid[])]
+        and j.lease =
+/* token */
         and not (j.awaited and j.lane is not null)
     returning
         j.id, j.queue, j.state, j.ended is not null as over, j.digest, j.lane, j.chain, j.awaited
