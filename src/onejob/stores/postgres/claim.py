@@ -128,6 +128,9 @@ def general(work: Work, wish: Ask, token: bytes, outlook: Outlook) -> Steps[Clai
     limits = yield from _enter(names, outlook)
     queues = [name for name in names if name not in limits or not limits[name].paused]
     if not queues:
+        yield from lanes.look_again(
+            work, arranged, ()
+        )  # nobody else will: what had happened to them is forgotten
         return Claims([], min(waits, default=None))
     own_rates = {name: rate for name in queues if name in limits and (rate := limits[name].rate) is not None}
     limit = max(wish.limit, 0)

@@ -158,6 +158,19 @@ class TestGates:
         clock.tick(10_000)
         assert await started_ids(store) == [made[4].id]
 
+    async def test_limits_that_change_during_a_pause_keep_no_lane_closed(
+        self, store: JobStore, clock: FakeClock
+    ) -> None:
+        made = [job(lane=LanePlan("x", 2, Rate(1, per=10))) for _ in range(2)]
+        await store.enqueue(made)
+        assert await started_ids(store) == [made[0].id]
+        await store.set_queue("q", QueueChange(paused=True))
+        await put(store, job(lane=LanePlan("x", 3, Rate(1, per=10))))
+        assert await started_ids(store) == []
+        await store.set_queue("q", QueueChange(paused=False))
+        clock.tick(10_000)
+        assert await started_ids(store) == [made[1].id]
+
     async def test_a_job_held_up_by_its_lanes_rate_holds_up_nobody_else(self, store: JobStore) -> None:
         lane = LanePlan("x", 100, Rate(1, per=10))
         made = [job(lane=lane, priority=9), job(lane=lane, priority=9), job(), job(lane=LanePlan("y"))]
