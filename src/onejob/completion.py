@@ -19,6 +19,7 @@ from onejob.core.errors import InvalidOption, JobRevoked, LeaseLost, Refused, Wr
 from onejob.core.lifecycle import Move, Settlement
 from onejob.core.options import Seconds, millis
 from onejob.current import AbortReason, CurrentJob
+from onejob.loops import outlast
 from onejob.store import Settled, SettleReply, Transaction
 from onejob.transactions import AppTransaction, AsyncTransaction, Owner, Parameters, Rows, SyncTransaction
 
@@ -137,7 +138,7 @@ class Completion:
             raise
         # A commit cannot be called back, so whoever cancels us meanwhile waits until it is known how it went.
         committing = asyncio.ensure_future(manager.__aexit__(None, None, None))
-        cancelled = await _outlast(committing)
+        cancelled = await outlast(committing)
         if committing.exception() is None:
             self._job.completed = settlement, reply
         else:
@@ -176,17 +177,6 @@ class Completion:
         """Nothing of the block counts, nor how it let the chain go on: a handler may try once more."""
         self._job.settling = False
         self._job.continuation = self._continuation_before
-
-
-async def _outlast(task: asyncio.Future[bool | None]) -> asyncio.CancelledError | None:
-    """Wait until a task is done, however it ends; returns the cancellation that came meanwhile, if one did."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    return cancelled
 
 
 def _refuse_stopped(job: CurrentJob) -> None:

@@ -5,6 +5,7 @@ A store applies moves; it never invents one. Every move of a running job is guar
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import assert_never
 
@@ -149,6 +150,9 @@ class Crashed(msgspec.Struct, frozen=True):
 
 Outcome = Succeeded | Raised | Snoozed | Returned | Unknown | Lost | Crashed
 
+EXPIRED = "expired: it was not started in time"
+"""Why a job ends that nobody started before its `expires`."""
+
 MISS_DELAY = 15_000
 MAX_MISSES = 40
 CRASH_DELAY = 1_000
@@ -208,3 +212,14 @@ def _crash_delay(crashes: int) -> int:
 
 def _lost(worker: str) -> str:
     return f"Lost: worker {worker} stopped beating while running this job"
+
+
+def in_turn(done: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
+    """Batches to settle one after the other: how chains stand must be on record before somebody waits for them."""
+    start = 0
+    for place, one in enumerate(done):
+        if one.then is not None and one.then.blockers:
+            yield from (part for part in (done[start:place], done[place : place + 1]) if part)
+            start = place + 1
+    if done[start:]:
+        yield done[start:]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
+from onejob import urls
 from onejob.core.errors import InvalidOption, shown
-from onejob.core.options import millis
 from onejob.stores.postgres.statements import DEFAULT_SCHEMA
 
 SCHEMES: Final = ("postgresql://", "postgres://")
 PATIENCE: Final = 10.0
 POOL: Final = 8
-MAX_PATIENCE: Final = 3600.0
 MAX_POOL: Final = 100
+
+_KIND: Final = "PostgreSQL"
 
 _FORMS: Final = {
     "schema": "NAME",
@@ -47,7 +48,6 @@ _DRIVER: Final = (
 )
 _OPTIONS: Final = "options"
 _SCHEMA = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,47}")
-_HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::([0-9]{1,5}))?")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -77,21 +77,13 @@ def parse(url: str) -> Address:
     scheme = next((known for known in SCHEMES if url.startswith(known)), None)
     if scheme is None:
         raise InvalidOption("A PostgreSQL store's URL starts with postgresql:// or postgres://.")
-    base, _, query = url[len(scheme) :].partition("?")
-    authority, _, path = base.partition("/")
-    if "@" in path or "#" in base or authority.count("@") > 1 or _has_at_in_a_name(query):
-        raise InvalidOption(
-            "The PostgreSQL store's URL is not readable: percent-encode what is special in user, password and "
-            "database (@ is %40, / is %2F, : is %3A, # is %23, ? is %3F)."
-        )
-    given = _questions(query)
-    login, at, hosts = authority.rpartition("@")
-    user, colon, password = login.partition(":") if at else ("", "", "")
+    parts = urls.take_apart(_KIND, url[len(scheme) :], _FORMS, (*_PLACE, *_DRIVER, _OPTIONS))
+    given = parts.given
     arguments: dict[str, Any] = {
-        "user": unquote(user) or given.get("user"),
-        "password": unquote(password) if colon else given.get("password"),
-        "database": unquote(path) or given.get("dbname") or given.get("database"),
-        **_hosts(unquote(hosts) or given.get("host", ""), given.get("port", "")),
+        "user": parts.user or given.get("user"),
+        "password": given.get("password") if parts.password is None else parts.password,
+        "database": parts.path or given.get("dbname") or given.get("database"),
+        **_hosts(parts.hosts or given.get("host", ""), given.get("port", "")),
     }
     rest = {name: value for name, value in given.items() if name in _DRIVER}
     if rest:
@@ -99,7 +91,7 @@ def parse(url: str) -> Address:
     settings = {"application_name": given.get("application_name", "onejob")}
     if _OPTIONS in given:
         settings[_OPTIONS] = given[_OPTIONS]
-    patience = _seconds("patience", given, PATIENCE)
+    patience = urls.seconds("patience", given, PATIENCE)
     return Address(
         arguments={
             **{name: value for name, value in arguments.items() if value is not None},
@@ -109,68 +101,33 @@ def parse(url: str) -> Address:
         schema=_schema(given),
         pool=_pool(given),
         patience=patience,
-        statement_timeout=_seconds("statement_timeout", given, patience),
-        pooled=_one_of("pooler", given, ("transaction",)) is not None,
-        migrates=_one_of("migrate", given, ("auto", "never")) != "never",
+        statement_timeout=urls.seconds("statement_timeout", given, patience),
+        pooled=urls.one_of("pooler", given, ("transaction",)) is not None,
+        migrates=urls.one_of("migrate", given, ("auto", "never")) != "never",
         sslmode=given.get("sslmode"),
-    )
-
-
-def _has_at_in_a_name(query: str) -> bool:
-    """True for the rest of a password that has a question mark in it."""
-    return any("@" in part.partition("=")[0] for part in query.split("&"))
-
-
-def _questions(query: str) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in _FORMS and name not in (*_PLACE, *_DRIVER, _OPTIONS):
-            raise InvalidOption(_unknown(name))
-        if name in given:
-            raise InvalidOption(f"The PostgreSQL store's URL has {name}=… twice: give it once.")
-        given[name] = value
-    return given
-
-
-def _unknown(name: str) -> str:
-    from difflib import get_close_matches  # for mistakes only
-
-    known = ", ".join(f"{name}={form}" for name, form in _FORMS.items())
-    others = (*_PLACE, *_DRIVER, _OPTIONS)
-    meant = get_close_matches(name, (*_FORMS, *others), 1)
-    hint = f"did you mean {meant[0]}=…? There" if meant else "there"
-    return (
-        f"The PostgreSQL store's URL has {shown(name)}=…, which is not known: {hint} are {known}, and for the "
-        f"connection {', '.join(others)}."
     )
 
 
 def _hosts(text: str, ports: str) -> dict[str, list[Any]]:
     """Hosts and their ports, for a list `a:1,b:2`; empty: whatever PGHOST or the driver's defaults say."""
     if not text:
-        return {} if not ports else {"host": ["localhost"], "port": [_port(ports)]}
+        return {} if not ports else {"host": ["localhost"], "port": [urls.port(_KIND, ports)]}
     hosts: list[str] = []
     found: list[int] = []
     others = ports.split(",") if ports else []
     for number, part in enumerate(text.split(",")):
-        match = None if part.startswith("/") else _HOST.fullmatch(part)
+        match = None if part.startswith("/") else urls.host_and_port(part)
         if match is None and not part.startswith("/"):
             raise InvalidOption(
                 "The PostgreSQL store's URL has a host or port that is none: HOST:PORT, [IPV6]:PORT or host=/DIRECTORY; "
                 "percent-encode what is special in the password."
             )
-        port = match[2] if match is not None else None
+        port = match[1] if match is not None else None
         if port is None and others:
             port = others[number if number < len(others) else -1]
-        hosts.append(part if match is None else match[1].strip("[]") or "localhost")
-        found.append(_port(port) if port else 5432)
+        hosts.append(part if match is None else match[0])
+        found.append(urls.port(_KIND, port) if port else 5432)
     return {"host": hosts, "port": found}
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise InvalidOption("The PostgreSQL store's URL has a port that is none: it is a number up to 65535.")
-    return int(text)
 
 
 def _place(arguments: Mapping[str, Any]) -> str:
@@ -197,23 +154,3 @@ def _pool(given: Mapping[str, str]) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MAX_POOL:
         raise InvalidOption(f"pool={shown(text)} must be a whole number of connections from 1 to {MAX_POOL}.")
     return int(text)
-
-
-def _seconds(name: str, given: Mapping[str, str], default: float) -> float:
-    text = given.get(name)
-    if text is None:
-        return default
-    try:
-        seconds = millis(name, float(text), minimum=1) / 1000
-    except ValueError:
-        seconds = MAX_PATIENCE + 1
-    if seconds > MAX_PATIENCE:
-        raise InvalidOption(f"{name}={shown(text)} must be seconds, of at most {MAX_PATIENCE:g}.")
-    return seconds
-
-
-def _one_of(name: str, given: Mapping[str, str], words: tuple[str, ...]) -> str | None:
-    word = given.get(name)
-    if word is not None and word not in words:
-        raise InvalidOption(f"{name}={shown(word)} is not known: it can be {' or '.join(words)}.")
-    return word

@@ -8,9 +8,10 @@ import msgspec
 
 from onejob.core.judge import Answer
 from onejob.core.lane import LanePlan
+from onejob.core.lifecycle import EXPIRED
 from onejob.sql.lanes import stored_plan
 from onejob.stores.postgres import blocking, lanes
-from onejob.stores.postgres.ending import EXPIRED, after_end, attach, end_queued, revoke_last, strand
+from onejob.stores.postgres.ending import after_end, attach, end_queued, revoke_last, strand
 from onejob.stores.postgres.holding import Kinds, Seen
 from onejob.stores.postgres.judging import Ending, Judgement
 from onejob.stores.postgres.newcomers import Changed, New

@@ -14,13 +14,12 @@ import msgspec
 
 from onejob.core.dead_letter import dead_letter_of
 from onejob.core.job import JobId
+from onejob.core.lifecycle import EXPIRED
 from onejob.stores.postgres import blocking, lanes
 from onejob.stores.postgres.blocking import Standing
 from onejob.stores.postgres.dead import bury
 from onejob.stores.postgres.steps import Row, Steps, ask
 from onejob.stores.postgres.work import Work
-
-EXPIRED = "expired: it was not started in time"
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):

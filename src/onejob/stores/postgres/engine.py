@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from onejob.absorbing import Absorbing, Count
 from onejob.core.errors import OnejobError, StoreBusy, StoreClosed, StoreUnavailable
-from onejob.stores.postgres import migrate
-from onejob.stores.postgres.absorbing import Absorbing
+from onejob.home import Home, Limit
+from onejob.stores.postgres import absorbing, migrate
 from onejob.stores.postgres.address import Address
 from onejob.stores.postgres.driver import Link, connect, drive
 from onejob.stores.postgres.failures import (
@@ -26,7 +27,6 @@ from onejob.stores.postgres.failures import (
     passes,
     sqlstate,
 )
-from onejob.stores.postgres.home import Home
 from onejob.stores.postgres.pool import Pool
 from onejob.stores.postgres.signals import Signals
 from onejob.stores.postgres.statements import FILES
@@ -64,9 +64,9 @@ class Engine:
         """A heart must beat while every other connection is busy."""
         self.transactions = self._pool(address.pool, {})
         """Of their own: a call from within an open transaction must not wait for that one's end."""
-        self._under_way: set[_Limit] = set()
+        self._under_way: set[Limit] = set()
         self.signals = Signals(address, self.home, lambda make: self._run_beside(make, ready=False))
-        self._absorbing = Absorbing(self._run_beside)
+        self._absorbing = Absorbing(self._write_counts)
         self._repetitive = False
 
     async def run(self, make: Make[T], *, now: int | None = None, pool: Pool | None = None) -> T:
@@ -125,6 +125,9 @@ class Engine:
             lambda link, again: drive(link, make(Work(again=again))), self.calls, ready=ready
         )
 
+    async def _write_counts(self, counts: list[Count]) -> list[Count]:
+        return await self._run_beside(lambda _: absorbing.write(counts))
+
     def committed(self, work: Work) -> None:
         """What an operation has to tell, now that it counts."""
         if work.topics:
@@ -137,7 +140,7 @@ class Engine:
 
         With `keep` the connection stays with the caller if that worked.
         """
-        limit = _Limit(max(self.address.patience, self.address.statement_timeout) + _GRACE)
+        limit = Limit(max(self.address.patience, self.address.statement_timeout) + _GRACE)
         self._under_way.add(limit)
         sent = again = False
         number = 0
@@ -182,7 +185,7 @@ class Engine:
         stale = sqlstate(error) in {READ_ONLY, *NO_STATEMENT} or passes(error)
         pool.drop(link) if stale else pool.give_back(link)
 
-    def _pause(self, number: int, limit: _Limit) -> float | None:
+    def _pause(self, number: int, limit: Limit) -> float | None:
         """How long to wait before another try; None if patience is over."""
         pause = random.uniform(0.5, 1) * min(_FIRST_PAUSE * 2**number, _LONGEST_PAUSE)
         return pause if limit.age() + pause < self.address.patience else None
@@ -261,25 +264,3 @@ class Engine:
 
     def _pool(self, size: int, settings: Mapping[str, str]) -> Pool:
         return Pool(size, lambda: connect(self.address, settings=settings), self.home.spawn)
-
-
-class _Limit:
-    """Cancels the task that makes it when its time is up."""
-
-    __slots__ = ("_loop", "_since", "handle", "is_over", "task")
-
-    def __init__(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
-        self.task: asyncio.Task[Any] = task
-        self.is_over = False
-        self._since = self._loop.time()
-        self.handle = self._loop.call_later(seconds, self._end)
-
-    def age(self) -> float:
-        return self._loop.time() - self._since
-
-    def _end(self) -> None:
-        self.is_over = True
-        self.task.cancel()

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from onejob.hints import ANY, Hints
+from onejob.home import Home
 from onejob.stores.postgres.address import Address
 from onejob.stores.postgres.driver import Link, connect
-from onejob.stores.postgres.home import Home
 from onejob.stores.postgres.steps import Steps, ask
 from onejob.stores.postgres.work import Work
 

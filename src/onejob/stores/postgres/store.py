@@ -14,6 +14,7 @@ from onejob.core.lane import QueueChange, QueueLimits
 from onejob.core.lifecycle import Settlement
 from onejob.core.options import MAX_BULK
 from onejob.core.schedule import Firing, Schedule
+from onejob.forking import PerProcess
 from onejob.store import (
     Amended,
     Amendment,
@@ -54,7 +55,6 @@ from onejob.stores.postgres import (
 from onejob.stores.postgres.address import parse
 from onejob.stores.postgres.driver import Link
 from onejob.stores.postgres.engine import Engine, Make, T
-from onejob.stores.postgres.forking import PerProcess
 from onejob.stores.postgres.joined import Joined, Joining
 from onejob.stores.postgres.portions import Portions
 from onejob.stores.postgres.statements import FILES

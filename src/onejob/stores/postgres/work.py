@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
-Absorbed: TypeAlias = tuple[bytes, str, bool]
-"""A duplicate that made no job, counted in memory and written with others: its key, the holder, and whether it differs."""
+from onejob.absorbing import Absorbed
 
 
 class Work:

@@ -10,13 +10,12 @@ import msgspec
 
 from onejob.core.dead_letter import dead_letter_of
 from onejob.core.job import State
+from onejob.core.lifecycle import EXPIRED
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.connect import array
 from onejob.stores.sqlite.dead import bury
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
-
-EXPIRED = "expired: it was not started in time"
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):

@@ -14,13 +14,14 @@ import msgspec
 from onejob.core.dedup import Standing
 from onejob.core.job import ChainId, NewJob, State
 from onejob.core.judge import Answer, Decision, Holder, Outcome, initial_state, judge
+from onejob.core.lifecycle import EXPIRED
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.sql.lanes import stored_plan
 from onejob.sql.rows import holder_of, stored_calls
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.blocking import Waits
 from onejob.stores.sqlite.connect import Row, array
-from onejob.stores.sqlite.ending import EXPIRED, after_end, end_queued, revoke_last, strand
+from onejob.stores.sqlite.ending import after_end, end_queued, revoke_last, strand
 from onejob.stores.sqlite.lanes import lanes_of, put, refresh
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements

@@ -9,7 +9,7 @@ import msgspec
 
 from onejob.core.chain import diverged
 from onejob.core.job import ENDED, JobId, State, WorkerId
-from onejob.core.lifecycle import ENDING, MOVES, Settlement
+from onejob.core.lifecycle import ENDING, MOVES, Settlement, in_turn
 from onejob.sql.attempts import changes, state_after
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.sql.lanes import place_after
@@ -30,7 +30,7 @@ def settle(session: Session, done: Sequence[Settlement], ask: Ask | None, now: i
     """End attempts and claim the next; see `Store.settle`."""
     instant = session.now(now)
     reasons: dict[JobId, str] = {}
-    settled = [reply for part in _parts(done) for reply in _end_attempts(session, part, reasons, instant)]
+    settled = [reply for part in in_turn(done) for reply in _end_attempts(session, part, reasons, instant)]
     refresh(session, instant)
     return SettleReply(settled, Claims([]) if ask is None else claim(session, ask, instant), reasons)
 
@@ -70,17 +70,6 @@ def expired(session: Session, limit: int, now: int | None) -> list[Expired]:
     """Running jobs whose workers are gone; see `Store.expired`."""
     rows = session.execute(statements("expired")["expired"], {"limit": limit, "now": session.now(now)})
     return [Expired(claimed(row, row[13], row[12], row[15:]), WorkerId(row[14])) for row in rows]
-
-
-def _parts(done: Sequence[Settlement]) -> Iterable[Sequence[Settlement]]:
-    """Batches to settle one after the other: how chains stand must be on record before somebody waits for them."""
-    start = 0
-    for place, one in enumerate(done):
-        if one.then is not None and one.then.blockers:
-            yield from (part for part in (done[start:place], done[place : place + 1]) if part)
-            start = place + 1
-    if done[start:]:
-        yield done[start:]
 
 
 def _end_attempts(

@@ -134,15 +134,6 @@ class TestBlockers:
         await store.amend([one.id], Amendment.DELETE)
         assert await put(store, wanted) == answer
 
-    async def test_a_refused_call_leaves_nothing_in_a_transaction_that_goes_on(self, store: JobStore) -> None:
-        fine, wanted = job(), waiting_for(new_id())
-        async with store.transaction(5) as tx:
-            with pytest.raises(UnknownBlocker):
-                await tx.enqueue([fine, wanted])
-            other = job()
-            await tx.enqueue([other])
-        assert await started_ids(store) == [other.id]
-
     async def test_who_has_ended_waits_for_nobody(self, store: JobStore) -> None:
         one = await put(store, job())
         blocked = await put(store, waiting_for(one.id))

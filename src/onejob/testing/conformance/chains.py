@@ -272,17 +272,3 @@ class TestChainsAsAWhole:
         assert last is not None
         assert (last.id, last.result) == (second.id, b"42")
         assert await store.last(JobId("no such job")) is None
-
-    async def test_a_transaction_completes_and_goes_on_in_one_commit(self, store: JobStore) -> None:
-        made = await put(store, job())
-        claimed = await start_one(store)
-        done = Settlement(claimed.lease, Move.COMPLETE, then=next_of(claimed))
-        with pytest.raises(RuntimeError, match="mine"):
-            async with store.transaction(5) as transaction:
-                await transaction.settle(done)
-                raise RuntimeError("mine")
-        assert await state_of(store, made.id) is State.RUNNING
-        async with store.transaction(5) as transaction:
-            reply = await transaction.settle(done)
-        assert reply.settled == [Settled.DONE]
-        assert [one.state for one in await store.chain(made.id)] == [State.COMPLETED, State.WAITING]

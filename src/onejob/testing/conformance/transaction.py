@@ -10,10 +10,23 @@ import asyncio
 import pytest
 
 from onejob.core.dedup import Unique
-from onejob.core.errors import TransactionTimeout
+from onejob.core.errors import TransactionTimeout, UnknownBlocker
+from onejob.core.job import State
 from onejob.core.judge import Outcome
-from onejob.store import JobStore
-from onejob.testing.conformance.steps import digest_of, job, put, started_ids, total
+from onejob.core.lifecycle import Move, Settlement
+from onejob.store import JobStore, Settled
+from onejob.testing.conformance.blockers import waiting_for
+from onejob.testing.conformance.chains import next_of
+from onejob.testing.conformance.steps import (
+    digest_of,
+    job,
+    new_id,
+    put,
+    start_one,
+    started_ids,
+    state_of,
+    total,
+)
 
 
 class Boom(Exception):
@@ -92,3 +105,26 @@ class TestTransaction:
         await asyncio.gather(task, return_exceptions=True)
         assert (await put(store, job())).outcome is Outcome.CREATED
         assert await total(store) == 1
+
+    async def test_a_refused_call_leaves_nothing_in_a_transaction_that_goes_on(self, store: JobStore) -> None:
+        fine, wanted = job(), waiting_for(new_id())
+        async with store.transaction(5) as tx:
+            with pytest.raises(UnknownBlocker):
+                await tx.enqueue([fine, wanted])
+            other = job()
+            await tx.enqueue([other])
+        assert await started_ids(store) == [other.id]
+
+    async def test_a_transaction_completes_and_goes_on_in_one_commit(self, store: JobStore) -> None:
+        made = await put(store, job())
+        claimed = await start_one(store)
+        done = Settlement(claimed.lease, Move.COMPLETE, then=next_of(claimed))
+        with pytest.raises(RuntimeError, match="mine"):
+            async with store.transaction(5) as transaction:
+                await transaction.settle(done)
+                raise RuntimeError("mine")
+        assert await state_of(store, made.id) is State.RUNNING
+        async with store.transaction(5) as transaction:
+            reply = await transaction.settle(done)
+        assert reply.settled == [Settled.DONE]
+        assert [one.state for one in await store.chain(made.id)] == [State.COMPLETED, State.WAITING]

@@ -43,6 +43,11 @@ class Home:
         """True once there has been a call."""
         return self._loop is not None
 
+    @property
+    def is_here(self) -> bool:
+        """True if whoever asks is on this loop already."""
+        return self._thread is threading.current_thread()
+
     def loop(self) -> asyncio.AbstractEventLoop:
         """That loop, started if need be."""
         return self._loop or self._start()
@@ -146,6 +151,29 @@ class Home:
             if known.is_closed():
                 self._outboxes.pop(known, None)
         return self._outboxes.setdefault(loop, _Outbox(loop))
+
+
+class Limit:
+    """Cancels the task that makes it when its time is up."""
+
+    __slots__ = ("_loop", "handle", "is_over", "since", "task")
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self.task: asyncio.Task[Any] = task
+        self.is_over = False
+        self.since = self._loop.time()
+        self.handle = self._loop.call_later(seconds, self._end)
+
+    def age(self) -> float:
+        """Seconds since it was made."""
+        return self._loop.time() - self.since
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.task.cancel()
 
 
 class _Call:

@@ -5,39 +5,48 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
-from onejob.stores.postgres.engine import Engine
 
-_inherited: list[Engine] = []
+class Opened(Protocol):
+    """What holds connections of one process."""
+
+    def abandon(self) -> None:
+        """Let go of them; nobody has it any more, and nobody closed it."""
+        ...
+
+
+T = TypeVar("T", bound=Opened)
+_inherited: list[Opened] = []
 """Kept, untouched, for as long as the child lives: what is collected is closed, and with it the parent's."""
 
 
-class PerProcess:
-    """The engine of whichever process asks."""
+class PerProcess(Generic[T]):
+    """That which belongs to whichever process asks."""
 
-    def __init__(self, make: Callable[[], Engine]) -> None:
+    def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._process = os.getpid()
-        self._engine = make()
+        self._opened = make()
 
-    def get(self) -> Engine:
-        """This process's engine."""
+    def get(self) -> T:
+        """This process's own."""
         if self._process != os.getpid():
             self._renew()
-        return self._engine
+        return self._opened
 
     def abandon(self) -> None:
         """The store is gone: let go of what this process opened."""
         if self._process == os.getpid():
-            self._engine.abandon()
+            self._opened.abandon()
         else:
-            _inherited.append(self._engine)
+            _inherited.append(self._opened)
 
     def _renew(self) -> None:
         with _renewing:
             if self._process != os.getpid():
-                _inherited.append(self._engine)
-                self._engine = self._make()
+                _inherited.append(self._opened)
+                self._opened = self._make()
                 self._process = os.getpid()
 
 
