@@ -8,6 +8,7 @@ from typing import TypeAlias
 from bench.figures import BARE, Aim
 from bench.peers import huey
 from bench.peers.postgres import GRAPHILE_WORKER, PG_BOSS, PGQUEUER, PROCRASTINATE
+from bench.peers.valkey import BULLMQ, BULLMQ_PYTHON, SAQ, STREAQ, TASKIQ
 
 FLAT = 1.5
 UNDISTURBED = 0.83  # within 1.2 times
@@ -19,6 +20,8 @@ KEYLESS = "without keys"
 ALL_NEW = "all new"
 BARE_100 = "bare, 100 a batch"
 BARE_LIKE = "bare, as many a batch"
+BARE_TASKS = "bare, 100 tasks"
+BARE_PIPELINE = "bare, pipelines of 100"
 A_KEY_EACH = "a key each"
 
 Aims: TypeAlias = Mapping[str, tuple[Aim, ...]]
@@ -35,6 +38,7 @@ _ALIKE: Aims = {
     "latency-p99": (Aim(),),
     "rest-memory": (Aim(at_most=60.0),),
     "rest-load": (Aim(at_most=0.5),),
+    "stored": (Aim(),),
 }
 
 SQLITE: Aims = {
@@ -95,6 +99,55 @@ POSTGRES: Aims = {
         Aim(PGQUEUER.name),
         Aim(PROCRASTINATE.name),
     ),
+    "crowded-p50": (Aim("empty", at_most=FLAT),),
+    "crowded-p99": (Aim("empty", at_most=FLAT),),
+}
+
+_PYTHON = (TASKIQ.name, SAQ.name, BULLMQ_PYTHON.name, STREAQ.name)
+
+VALKEY: Aims = {
+    **_ALIKE,
+    "bulk": (
+        Aim(BULLMQ.name, at_least=2.0),
+        Aim(BULLMQ_PYTHON.name),
+        Aim(STREAQ.name),
+        Aim(BARE),
+        Aim(BARE_PIPELINE),
+    ),
+    "concurrent": (
+        Aim(BULLMQ.name, at_least=1.0),
+        *[Aim(peer, at_least=4) for peer in _PYTHON],
+        Aim(BARE_TASKS),
+        Aim(BARE),
+    ),
+    "one-by-one": (Aim(BARE, at_least=0.6), Aim(BULLMQ.name), *[Aim(peer) for peer in _PYTHON]),
+    "keys-0": (
+        Aim(KEYLESS, at_least=0.7),
+        Aim(BULLMQ.name),
+        Aim(SAQ.name),
+        Aim(BULLMQ_PYTHON.name),
+        Aim(STREAQ.name),
+        Aim(BARE),
+    ),
+    "keys-90": (
+        Aim(ALL_NEW, at_least=1.0),
+        Aim(BULLMQ.name),
+        Aim(SAQ.name),
+        Aim(BULLMQ_PYTHON.name),
+        Aim(STREAQ.name),
+        Aim(BARE),
+    ),
+    "hot-kept": (Aim(A_KEY_EACH, at_most=LITTLE_DISTURBED),),
+    "hot-latest": (Aim(A_KEY_EACH, at_most=LITTLE_DISTURBED),),
+    "drain": (
+        Aim(BULLMQ.name, at_least=2.0),
+        *[Aim(peer, at_least=10) for peer in _PYTHON],
+        Aim(BARE),
+        Aim(BARE_100),
+    ),
+    "drain-10": (Aim(BARE_LIKE), Aim(BULLMQ.name), *[Aim(peer) for peer in _PYTHON]),
+    "drain-1": (Aim(BARE_LIKE),),
+    "latency-p50": (Aim(at_most=1.5), Aim(BULLMQ.name), *[Aim(peer) for peer in _PYTHON]),
     "crowded-p50": (Aim("empty", at_most=FLAT),),
     "crowded-p99": (Aim("empty", at_most=FLAT),),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,13 @@ from bench import aims
 from bench.engines import Engine
 from bench.engines.sqlite import SqliteEngine
 from bench.figures import BARE, Measure, Samples, figure
-from bench.peers import PeerMissing, huey
-from bench.peers import postgres as peers
+from bench.peers import PeerMissing, huey, postgres, valkey
+from bench.peers.contender import Kind, Peer
 
 STORES = {
     "sqlite": frozenset({"drain"}),
     "postgres": frozenset({"bulk", "concurrent", "one-by-one", "keys", "drain", "drain-10", "latency"}),
+    "valkey": frozenset({"bulk", "concurrent", "one-by-one", "keys", "drain", "drain-10", "latency"}),
 }
 """The stores, and in which of their trials there are peers."""
 BATCH = 500
@@ -39,6 +40,8 @@ def contest(store: str, home: Path, notes: list[str], stamped: int, *, with_peer
     match store:
         case "sqlite":
             return _sqlite(notes, with_peers=with_peers)
+        case "valkey":
+            return _valkey(home, notes, stamped, with_peers=with_peers)
         case _:
             return _postgres(home, notes, stamped, with_peers=with_peers)
 
@@ -66,23 +69,44 @@ def _postgres(home: Path, notes: list[str], stamped: int, *, with_peers: bool) -
 
     engine = PostgresEngine(home)
     rivals = _bare(engine)
+    _add_bare_drains(rivals, engine)
+    _enter_all(rivals, postgres.KINDS if with_peers else (), engine, notes, stamped)
+    return Contest(engine, aims.POSTGRES, rivals)
+
+
+def _valkey(home: Path, notes: list[str], stamped: int, *, with_peers: bool) -> Contest:
+    from bench.engines.valkey import ValkeyEngine
+
+    engine = ValkeyEngine(home)
+    rivals = _bare(engine)
+    _add_bare_drains(rivals, engine)
+    rivals["bulk"].append(figure("bulk", aims.BARE_PIPELINE, engine.pipeline))
+    rivals["concurrent"].append(figure("concurrent", aims.BARE_TASKS, engine.tasks))
+    _enter_all(rivals, valkey.KINDS if with_peers else (), engine, notes, stamped)
+    return Contest(engine, aims.VALKEY, rivals)
+
+
+def _add_bare_drains(rivals: Rivals, engine: Engine) -> None:
+    """What a server does bare in the batches that a worker has with less to do at once."""
     rivals["drain"].append(figure("drain", aims.BARE_100, lambda folder: engine.drain(folder, 100)))
     for batch in (10, 1):
         line = f"drain-{batch}"
         rivals[line] = [figure(line, aims.BARE_LIKE, lambda folder, batch=batch: engine.drain(folder, batch))]
     rivals["concurrent"] = [figure("concurrent", BARE, engine.bulk)]
     rivals["latency"] = []
-    if not with_peers:
+
+
+def _enter_all(rivals: Rivals, kinds: Sequence[Kind], engine: Engine, notes: list[str], stamped: int) -> None:
+    if not kinds:
         notes.append("peers are left out, as asked")
-    for kind in peers.KINDS if with_peers else ():
+    for kind in kinds:
         try:
-            peer = peers.Peer(kind, kind.install(), engine)
+            peer = Peer(kind, kind.install(), engine)
         except PeerMissing as error:
             notes.append(f"{kind.name} is left out: it {error}")
             continue
         notes.append(f"{kind.name} {peer.environment.version}: {kind.best}")
         _enter(rivals, peer, stamped)
-    return Contest(engine, aims.POSTGRES, rivals)
 
 
 def _bare(engine: Engine) -> Rivals:
@@ -97,7 +121,7 @@ def _bare(engine: Engine) -> Rivals:
     }
 
 
-def _enter(rivals: Rivals, peer: peers.Peer, stamped: int) -> None:
+def _enter(rivals: Rivals, peer: Peer, stamped: int) -> None:
     """Add a peer to all trials that it can take part in."""
     kind = peer.kind
 
@@ -108,7 +132,8 @@ def _enter(rivals: Rivals, peer: peers.Peer, stamped: int) -> None:
         p50, p99 = peer.latency(folder, stamped)
         return {("latency-p50", kind.name): p50, ("latency-p99", kind.name): p99}
 
-    enter("bulk", "bulk", peer.bulk)
+    if kind.bulks:
+        enter("bulk", "bulk", peer.bulk)
     enter("concurrent", "concurrent", peer.concurrent)
     enter("one-by-one", "one-by-one", peer.one_by_one)
     if kind.keys:

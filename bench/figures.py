@@ -27,6 +27,7 @@ class Unit(StrEnum):
     COST = "µs/job"
     MEMORY = "MB"
     LOAD = "% CPU"
+    SIZE = "bytes/job"
 
 
 @dataclass(frozen=True, slots=True)

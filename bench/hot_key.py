@@ -78,6 +78,9 @@ async def _produce(url: str, policy: str, keys: str) -> None:
 
 
 if __name__ == "__main__":
+    import logging
+
     import uvloop
 
+    logging.getLogger("onejob").setLevel(logging.ERROR)  # how durable the server is, the report says once
     uvloop.run(_produce(*sys.argv[1:]))

@@ -102,6 +102,8 @@ def _number(value: float, unit: Unit) -> str:
             return f"{value / 1000:.1f}k"
         case Unit.LATENCY | Unit.LOAD:
             return f"{value:.2f}"
+        case Unit.SIZE:
+            return f"{value:.0f}"
         case Unit.COST | Unit.MEMORY:
             return f"{value:.1f}"
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL server that is measured: one of our own, durable as a server of value is, gone when the run is over."""
+"""The servers that are measured: each our own, set as the reports say, and gone when the run is over."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.servers.postgres import ACCOUNT, PostgresServer
+from tests.servers.valkey import ValkeyServer
 
 SETTINGS = {
     "fsync": "on",
@@ -19,11 +20,23 @@ SETTINGS = {
     "dynamic_shared_memory_type": "posix",
 }
 """What is not as it comes; all else is PostgreSQL's default."""
+VALKEY_SETTINGS = {
+    "save": "",
+    "appendonly": "no",
+    "maxmemory-policy": "noeviction",
+}
+"""Nothing is kept on disk, as the peers' figures are usually taken; all else is Valkey's default."""
 
 
 def postgres(home: Path) -> PostgresServer:
     """A server with its files in that folder, started."""
     return PostgresServer(_folder(home), **SETTINGS).start()
+
+
+def valkey(home: Path, databases: int) -> ValkeyServer:
+    """A server with its files in that folder, started."""
+    folder = Path(tempfile.mkdtemp(prefix="valkey-", dir=home))
+    return ValkeyServer(folder, **VALKEY_SETTINGS, databases=str(databases)).start()
 
 
 def _folder(home: Path) -> Path:

@@ -64,6 +64,7 @@ class Trials:
         for filling in Filling:
             yield self._growth(filling)
         yield self._crowded()
+        yield self._stored()
         yield self._rest()
 
     def _bulk(self) -> Trial:
@@ -206,6 +207,16 @@ class Trials:
         )
         measure = crowding.Crowding(self.engine, self.home, self.scale.claims)
         return Trial("crowded", lines, (measure,), most_runs=2)
+
+    def _stored(self) -> Trial:
+        def ours(folder: Path) -> float:
+            producing.bulk(self.engine.url(folder), 1)
+            before = self.engine.size(folder)
+            self._our_bulk(folder)
+            return (self.engine.size(folder) - before) / self.scale.bulk
+
+        line = self._line("stored", "a waiting job in the store", Unit.SIZE)
+        return Trial("stored", (line,), (figure("stored", OURS, ours),), most_runs=1)
 
     def _rest(self) -> Trial:
         def ours(folder: Path) -> Samples:

@@ -61,6 +61,10 @@ class Engine(Protocol):
         """Copy a store that nobody has open."""
         ...
 
+    def size(self, folder: Path) -> int:
+        """The bytes that a store takes."""
+        ...
+
     def analyze(self, folder: Path) -> None:
         """Let the engine look at what a store was just filled with, as it would do by itself in time."""
         ...

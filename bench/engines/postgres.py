@@ -128,6 +128,10 @@ class PostgresEngine:
         self._ask(f"create database {name} template {_database(source)} strategy file_copy")
         self._made.add(name)
 
+    def size(self, folder: Path) -> int:
+        """See `Engine`."""
+        return self._ask(f"select pg_database_size('{_database(folder)}')")[0][0]
+
     def analyze(self, folder: Path) -> None:
         """See `Engine`."""
         with psycopg.connect(self.url(folder), autocommit=True) as connection:

@@ -111,6 +111,13 @@ class SqliteEngine:
         """See `Engine`."""
         shutil.copyfile(source / "jobs.db", target / "jobs.db")
 
+    def size(self, folder: Path) -> int:
+        """See `Engine`."""
+        connection = apsw.Connection(str(folder / "jobs.db"))
+        connection.pragma("wal_checkpoint", "truncate")
+        connection.close()
+        return (folder / "jobs.db").stat().st_size
+
     def analyze(self, folder: Path) -> None:
         """Its planner needs no statistics for statements like ours."""
 

@@ -44,16 +44,19 @@ def installed(name: str, requirement: str, *more: str) -> Environment:
     return Environment(folder, found.stdout.strip())
 
 
-def installed_node(name: str, requirement: str) -> Environment:
-    """The same for Node's packages: the newest that the Node of this machine takes."""
+def installed_node(name: str, requirement: str, *more: str, folder_name: str = "") -> Environment:
+    """The same for Node's packages: the newest that the Node of this machine takes.
+
+    `folder_name` is for one that has a namesake in Python.
+    """
     if shutil.which("node") is None or shutil.which("npm") is None:
         raise PeerMissing("needs Node.js, which is not here")
-    folder = VENVS / name
+    folder = VENVS / (folder_name or name)
     manifest = folder / "node_modules" / name / "package.json"
     if not manifest.exists():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text(json.dumps({"type": "module", "private": True}))
-        _run(["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", requirement])
+        _run(["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", requirement, *more])
     for app in APPS.glob("*.mjs"):
         shutil.copy(app, folder)  # a module finds packages only beside itself
     return Environment(folder, json.loads(manifest.read_text())["version"])

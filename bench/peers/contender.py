@@ -1,0 +1,148 @@
+"""A peer on a server: how it is installed, told what to do and timed. Which peers there are is in the store's module."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.engines import Engine
+from bench.peers import APPS, Environment
+from bench.working import stop, until
+
+LOOK = 0.02
+PATIENCE = 120.0
+
+Question = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A peer: how to get it, and how much of it is measured, so that slow ones take no longer than fast ones."""
+
+    name: str
+    install: Callable[[], Environment]
+    app: str
+    left: Callable[[str], AbstractContextManager[Question]]
+    """Asks the store at a URL, again and again, whether jobs are left."""
+    best: str
+    """The settings, in words."""
+    single: int = 1_500
+    concurrent: int = 4_000
+    bulk: int = 20_000
+    drained: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Jobs by concurrency."""
+    bulks: bool = True
+    """Whether it can send many in one call."""
+    keys: bool = True
+    stamps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A peer that is installed. Each measurement has a database of its own."""
+
+    kind: Kind
+    environment: Environment
+    engine: Engine
+
+    def one_by_one(self, folder: Path) -> float:
+        """Jobs per second, each awaited before the next."""
+        return self._rate(folder, "one-by-one", self.kind.single)
+
+    def concurrent(self, folder: Path) -> float:
+        """Jobs per second of 100 who each await one after the other."""
+        return self._rate(folder, "concurrent", self.kind.concurrent)
+
+    def bulk(self, folder: Path) -> float:
+        """Jobs per second, 1,000 a call."""
+        return self._rate(folder, "bulk", self.kind.bulk)
+
+    def deduplicated(self, folder: Path, repeats: int) -> float:
+        """Calls per second, 1,000 a call, each with a key that comes `repeats` times."""
+        return self._rate(folder, "keys", self.kind.bulk, repeats)
+
+    def drain(self, folder: Path, concurrency: int) -> float:
+        """Jobs per second from the first start to the last settled row."""
+        count = self.kind.drained[concurrency]
+        self._rate(folder, "bulk", count)
+        self.engine.analyze(folder)
+        os.sync()
+        with self._worker(folder, concurrency):
+            ended = self._settled(self.engine.url(folder))
+            started: float = json.loads((folder / "started").read_text())
+        return count / (ended - started)
+
+    def latency(self, folder: Path, count: int) -> tuple[float, float]:
+        """Milliseconds from before the enqueue to the handler's first line in another process: p50 and p99."""
+        self._call(folder, "install")
+        with self._worker(folder, 10):
+            time.sleep(3)  # to be ready
+            self._call(folder, "stamps", count)
+            until((folder / "waits").exists, "the last job to start")
+            waits = sorted(json.loads((folder / "waits").read_text()))
+        return waits[count // 2] * 1000, waits[count * 99 // 100] * 1000
+
+    def _rate(self, folder: Path, command: str, *numbers: int) -> float:
+        self._call(folder, "install")
+        return json.loads(self._call(folder, command, *numbers))
+
+    def _call(self, folder: Path, *words: object) -> str:
+        done = subprocess.run(
+            self._command(*words),
+            env=self._surroundings(folder),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{self.kind.name} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        return done.stdout.strip().rpartition("\n")[2]
+
+    @contextmanager
+    def _worker(self, folder: Path, concurrency: int) -> Iterator[None]:
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                self._command("work", concurrency),
+                env=self._surroundings(folder),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            yield
+        finally:
+            stop(process)
+
+    def _settled(self, url: str) -> float:
+        """The instant at which no job was left."""
+        deadline = time.monotonic() + PATIENCE
+        with self.kind.left(url) as are_left:
+            while are_left():
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.kind.name} did not drain its queue")
+                time.sleep(LOOK)
+        return time.monotonic()
+
+    def _command(self, *words: object) -> list[str]:
+        app = self.kind.app
+        if app.endswith(".mjs"):
+            program = ["node", str(self.environment.folder / app)]
+        else:
+            program = [self.environment.program("python"), str(APPS / f"{app}.py")]
+        return [*program, *map(str, words)]
+
+    def _surroundings(self, folder: Path) -> dict[str, str]:
+        settings = {
+            "BENCH_URL": self.engine.url(folder),
+            "BENCH_NOTES": str(folder),
+            "BENCH_VERSION": self.environment.version,
+        }
+        return {**os.environ, **settings}
