@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 import coverage_page
 import pytest
 from hypothesis import HealthCheck, settings
-from stored import STORES
+from stored import is_sense, stores_for
 
 if TYPE_CHECKING:
+    from servers.cluster import ValkeyCluster
+    from servers.namespaces import Namespaces
     from servers.postgres import PostgresServer
-    from servers.shared import Schemas, SharedServer
+    from servers.schemas import Schemas
+    from servers.shared import SharedServer
+    from servers.valkey import ValkeyServer
 
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 
@@ -39,8 +43,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(coverage_page.CoveragePage(file))
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on its stores, unless it names them itself."""
+    named = any("store_url" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "store_url" in metafunc.fixturenames and not named:
+        metafunc.parametrize("store_url", stores_for(metafunc), indirect=True)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = filter(is_sense, items)
     coverage_page.mark(config, items)
 
 
@@ -53,10 +65,16 @@ def level_as_found() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest) -> str:
     """Where the apps of a test keep their jobs: an empty store of each kind in turn."""
     return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def database_url(store_url: str) -> str:
+    """The same; but who asks for it, or for what is made of it, runs only where rows and jobs can be one commit."""
+    return store_url
 
 
 @pytest.fixture
@@ -90,25 +108,106 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServer]:
-    """The PostgreSQL server that all tests share, in however many processes they run."""
-    from servers.shared import SharedServer
+@pytest.fixture
+def valkey_url(valkey_namespaces: Namespaces) -> Iterator[str]:
+    """A namespace of the test's own on a Valkey server."""
+    url = valkey_namespaces.take()
+    yield url
+    valkey_namespaces.give_back(url)
 
+
+@pytest.fixture
+def cluster_url(cluster_namespaces: Namespaces) -> Iterator[str]:
+    """A namespace of the test's own on a Valkey Cluster."""
+    url = cluster_namespaces.take()
+    yield url
+    cluster_namespaces.give_back(url)
+
+
+@pytest.fixture
+def own_valkey() -> Iterator[ValkeyServer]:
+    """A Valkey server that the test may stop, restart and kill, and that keeps what it acknowledged."""
+    from servers.valkey import ValkeyServer
+
+    with ValkeyServer(appendonly="yes") as server:
+        yield server
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[ValkeyCluster]:
+    """A Valkey Cluster whose slots the test may move, and whose nodes it may kill: they keep what they acknowledged."""
+    from servers.cluster import ValkeyCluster
+
+    with ValkeyCluster(appendonly="yes") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def meeting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the processes of a run find what they share."""
     folder = tmp_path_factory.getbasetemp()
-    server = SharedServer(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
-    yield server
-    server.close()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def postgres(meeting: Path) -> Iterator[SharedServer]:
+    """The PostgreSQL server that all tests share, in however many processes they run."""
+    yield from shared(meeting, "postgres")
+
+
+@pytest.fixture(scope="session")
+def valkey(meeting: Path) -> Iterator[SharedServer]:
+    """The same with a Valkey server."""
+    yield from shared(meeting, "valkey")
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster(meeting: Path) -> Iterator[SharedServer]:
+    """The same with a Valkey Cluster."""
+    yield from shared(meeting, "cluster")
 
 
 @pytest.fixture(scope="session")
 def postgres_schemas(postgres: SharedServer) -> Iterator[Schemas]:
     """Schemas of the shared server, made ready by this process."""
-    from servers.shared import Schemas
+    from servers.schemas import Schemas
 
-    schemas = Schemas(postgres.url, os.environ.get("PYTEST_XDIST_WORKER", "main") + "_")
+    schemas = Schemas(postgres.url, f"{this_process()}_")
     yield schemas
     schemas.close()
+
+
+@pytest.fixture(scope="session")
+def valkey_namespaces(valkey: SharedServer) -> Iterator[Namespaces]:
+    """Namespaces of the shared server."""
+    yield from namespaces(valkey)
+
+
+@pytest.fixture(scope="session")
+def cluster_namespaces(valkey_cluster: SharedServer) -> Iterator[Namespaces]:
+    """Namespaces of the shared cluster."""
+    yield from namespaces(valkey_cluster)
+
+
+def shared(meeting: Path, kind: str) -> Iterator[SharedServer]:
+    from servers.shared import SharedServer
+
+    server = SharedServer(meeting, kind)
+    yield server
+    server.close()
+
+
+def namespaces(server: SharedServer) -> Iterator[Namespaces]:
+    from servers.namespaces import Namespaces
+
+    namespaces = Namespaces(server.url, f"{this_process()}-")
+    yield namespaces
+    namespaces.close()
+
+
+def this_process() -> str:
+    """The name of this process among those of the run."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,7 +13,7 @@ import pytest
 from acceptance_ids import SECTIONS
 
 CORE = "rules"
-STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "valkey": "Valkey", "cluster": "Valkey Cluster"}
 Seen = Counter[tuple[str, str, bool]]
 """Tests by acceptance id, store and whether they passed."""
 
@@ -68,8 +68,9 @@ def store_of(item: pytest.Item) -> str:
     for name, chosen in chosen_params.items():
         if name.endswith("_url") and chosen in STORES:
             return chosen
-    if any("postgres" in name for name in getattr(item, "fixturenames", ())):
-        return "postgres"
+    for store in reversed(STORES):
+        if any(store in name for name in getattr(item, "fixturenames", ())):
+            return store
     return CORE if "unit" in item.path.parts else "sqlite"
 
 

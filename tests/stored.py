@@ -6,8 +6,31 @@ import uuid
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-STORES = ("sqlite", "postgres")
+import pytest
+
+STORES = ("sqlite", "postgres", "valkey")
 """Every store; what is asked of all of them takes the fixture `store_url`."""
+DATABASES = ("sqlite", "postgres")
+"""Those whose jobs lie in a database, beside rows of the user's own; what needs that takes the fixture `database_url`."""
+CLUSTER = "cluster"
+"""Where what is accepted is seen once more."""
+OWN = "own"
+"""Of tables that a test is run with: those in the store's own database."""
+
+
+def stores_for(test: pytest.Metafunc) -> tuple[str, ...]:
+    """The stores that a test is run on."""
+    if "database_url" in test.fixturenames:
+        return DATABASES
+    accepted = next(test.definition.iter_markers("accepts"), None) is not None
+    return (*STORES, CLUSTER) if accepted else STORES
+
+
+def is_sense(item: pytest.Item) -> bool:
+    """False of tables in the database of a store that has none."""
+    callspec = getattr(item, "callspec", None)
+    params = {} if callspec is None else callspec.params
+    return OWN not in params.values() or params.get("store_url") in DATABASES
 
 
 def with_patience(url: str, seconds: int = 20) -> str:
@@ -17,6 +40,11 @@ def with_patience(url: str, seconds: int = 20) -> str:
 
 def is_postgres(url: str) -> bool:
     return url.startswith("postgresql:")
+
+
+def is_valkey(url: str) -> bool:
+    """On one server or on a cluster."""
+    return url.startswith(("valkey:", "valkey+cluster:"))
 
 
 def table(url: str, name: str) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from commands import URL, Cli, Terminal, run
+from commands import URL, Cli, Outcome, Terminal, run
+from servers.valkey import ValkeyServer
 from shop import Shop
 
 from onejob import App, Cron
@@ -262,3 +263,19 @@ def test_the_worst_comes_first(cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyP
     shop.send.enqueue("u1")
     found = cli.at("doctor", "--json").json["findings"]
     assert [finding["level"] for finding in found] == [Level.ERROR, Level.WARNING]
+
+
+@pytest.mark.parametrize("store_url", ["valkey", "cluster"], indirect=True)
+def test_valkey_is_healthy(cli: Cli, store_url: str) -> None:
+    assert cli("migrate", "--url", store_url).code == 0
+    assert cli("doctor", "--url", store_url) == Outcome(0, "", f"{store_url} is healthy.\n")
+
+
+def test_a_valkey_that_forgets_is_only_a_warning_and_one_that_is_away_is_not(cli: Cli) -> None:
+    with ValkeyServer() as server:
+        [finding] = (found := cli("doctor", "--json", "--url", server.url)).json["findings"]
+        assert (found.code, finding["level"], finding["name"]) == (0, "warning", "not_durable")
+        server.stop()
+        away = cli("doctor", "--url", f"{server.url}?patience=0.5")
+        assert (away.code, away.lines[0][:2]) == (1, ["error", "unreachable"])
+        server.start()

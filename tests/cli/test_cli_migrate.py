@@ -6,6 +6,7 @@ from pathlib import Path
 
 import apsw
 import psycopg
+import pytest
 from commands import URL, Cli, Outcome
 from shop import Shop
 
@@ -137,3 +138,20 @@ def columns(url: str) -> list[tuple[object, ...]]:
             "order by 1, 2, a.attnum",
             [schema(url)],
         ).fetchall()
+
+
+@pytest.mark.parametrize("store_url", ["valkey", "cluster"], indirect=True)
+def test_valkey_has_no_steps_and_is_there_afterwards(cli: Cli, store_url: str) -> None:
+    there = ["status", "--url", store_url]
+    assert cli("migrate", "--check", "--url", store_url) == Outcome(0, "", f"{store_url} is up to date.\n")
+    assert (cli(*there).code, "There is no store" in cli(*there).talk) == (1, True)
+    assert cli("migrate", "--url", store_url) == Outcome(0, "", f"{store_url} is up to date.\n")
+    assert cli(*there).code == 0
+    assert cli("migrate", "--json", "--url", store_url).json == {
+        "url": store_url,
+        "schema": 0,
+        "applied": [],
+    }
+    script = cli("migrate", "--sql", "--url", store_url)
+    assert (script.code, script.out) == (1, "")
+    assert "has no tables, so there is no SQL to print" in script.talk

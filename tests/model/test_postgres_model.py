@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from machine import StoreBesideModel
 from schedule_machine import SchedulesBesideModel
-from servers.shared import Schemas
+from servers.schemas import Schemas
 
 from onejob.store import JobStore
 from onejob.stores import open_store

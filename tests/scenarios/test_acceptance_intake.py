@@ -20,13 +20,13 @@ import pytest
 import sqlalchemy
 from intake_stage import TABLE, Post, at
 from stage import eventually
-from stored import is_postgres
+from stored import OWN, is_postgres
 
 from onejob import App, InvalidOption, Query, Rows, State, Table
 from onejob.testing import FakeClock, adrain
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
-PLACES = ["own", "other"]
+PLACES = [OWN, "other"]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def other_engine(store_url: str, tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
 
 
 @pytest.fixture
-def own(app: App) -> Post:
+def own(database_url: str, app: App) -> Post:
     return Post(app)
 
 
@@ -321,9 +321,11 @@ async def test_elsewhere_a_crash_before_the_flag_makes_no_second_job(
 
 
 @pytest.mark.accepts("I5", "I10")
-async def test_any_worker_takes_rows_and_runs_their_jobs(store_url: str) -> None:
+async def test_any_worker_takes_rows_and_runs_their_jobs(
+    store_url: str, other_engine: sqlalchemy.Engine
+) -> None:
     async with App(store_url) as app:
-        post = Post(app)
+        post = Post(app, None if app.store.dialect else other_engine)
         await post.create()
         await post.put(1, 2, due="2025-08-06T20:30:00")
         post.intake(every=0.1)

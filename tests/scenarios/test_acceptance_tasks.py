@@ -228,9 +228,20 @@ async def test_every_way_of_enqueueing_is_the_same_path(app: App) -> None:
         *(receipt.id for receipt in await app.aenqueue_many([sync.job("anna"), sync.job(subject="anna")])),
         *(receipt.id for receipt in await asyncio.to_thread(app.enqueue_many, [sync.job("anna")])),
     ]
-    async with app.transaction():
-        ids.append((await sync.aenqueue("anna")).id)
     assert set(ids) == {first.id}
+
+
+@pytest.mark.accepts("F15")
+@pytest.mark.usefixtures("database_url")
+async def test_in_a_transaction_it_is_the_same_path(app: App) -> None:
+    @app.task(unique=Unique.in_flight(by="subject"))
+    async def sync(subject: str) -> None: ...
+
+    first = await sync.aenqueue("anna")
+    async with app.transaction():
+        assert (await sync.aenqueue("anna")).id == first.id
+        second = await sync.aenqueue("bert")
+        assert (await sync.aenqueue("bert")).id == second.id
 
 
 @pytest.mark.accepts("F15")

@@ -281,6 +281,7 @@ async def test_a_kept_duplicate_keeps_the_holders_own_blockers(app: App) -> None
     assert (await stored(app, receipt)).state is State.COMPLETED
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_blockers_made_in_a_transaction_count_in_it(app: App) -> None:
     @app.task
     async def part(n: int) -> int:
@@ -298,6 +299,7 @@ async def test_blockers_made_in_a_transaction_count_in_it(app: App) -> None:
     assert await receipt.aresult() == 10
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_a_fan_out_in_complete_is_made_once_however_often_its_handler_runs(app: App) -> None:
     @app.task(name="split", retry=3)
     async def split(count: int) -> None:

@@ -246,14 +246,14 @@ def tell(storm: Storm, oracle: Oracle, jobs: list[Row], seconds: float) -> None:
 
 
 @pytest.mark.accepts("Q14", "Q15", "Q16", "Q22")
-async def test_chains_hold_at_every_moment(store_url: str, tmp_path: Path) -> None:
-    await run_storm(SHORT, store_url, tmp_path)
+async def test_chains_hold_at_every_moment(database_url: str, tmp_path: Path) -> None:
+    await run_storm(SHORT, database_url, tmp_path)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_a_thousand_chains_hold_at_every_moment(seed: int, store_url: str, tmp_path: Path) -> None:
-    await run_storm(Storm(**{**vars(FULL), "seed": seed}), store_url, tmp_path)
+async def test_a_thousand_chains_hold_at_every_moment(seed: int, database_url: str, tmp_path: Path) -> None:
+    await run_storm(Storm(**{**vars(FULL), "seed": seed}), database_url, tmp_path)
 
 
 def test_the_check_sees_an_effect_that_should_not_be() -> None:

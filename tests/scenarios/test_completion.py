@@ -57,6 +57,7 @@ def events(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecor
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.usefixtures("database_url")
 async def test_rows_end_and_continuation_are_one_commit(app: App, in_thread: bool) -> None:
     await table(app)
     between: list[tuple[State, int]] = []
@@ -107,6 +108,7 @@ async def test_rows_end_and_continuation_are_one_commit(app: App, in_thread: boo
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.usefixtures("database_url")
 async def test_whatever_the_block_raises_undoes_it_all_and_is_a_failed_attempt(
     app: App, in_thread: bool
 ) -> None:
@@ -151,6 +153,7 @@ async def test_whatever_the_block_raises_undoes_it_all_and_is_a_failed_attempt(
     assert (await stored(app, receipt)).failures == 1
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_a_handler_may_catch_what_its_block_raised_and_try_again(app: App) -> None:
     await table(app)
 
@@ -179,6 +182,7 @@ async def test_a_handler_may_catch_what_its_block_raised_and_try_again(app: App)
 
 
 @pytest.mark.parametrize("how", ["busy", "idle", "thread"])
+@pytest.mark.usefixtures("database_url")
 async def test_a_block_that_takes_too_long_is_undone(app: App, how: str) -> None:
     await table(app)
 
@@ -236,6 +240,7 @@ async def test_its_timeout_must_fit_into_the_workers_lease(app: App) -> None:
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.usefixtures("database_url")
 async def test_a_stalled_run_whose_lease_was_lost_writes_nothing(
     app: App, clock: FakeClock, in_thread: bool
 ) -> None:
@@ -296,6 +301,7 @@ async def test_a_stalled_run_whose_lease_was_lost_writes_nothing(
 
 
 @pytest.mark.parametrize("known", [False, True])
+@pytest.mark.usefixtures("database_url")
 async def test_a_revoked_job_writes_nothing_and_ends_revoked(app: App, gate: Gate, known: bool) -> None:
     """Whether the handler's worker has heard of it by then or not."""
     await table(app)
@@ -327,6 +333,7 @@ async def test_a_revoked_job_writes_nothing_and_ends_revoked(app: App, gate: Gat
     assert str(raised[0]).startswith(f"Job {receipt.id} cannot complete: it has been revoked")
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_a_timed_out_thread_cannot_complete(app: App) -> None:
     await table(app)
 
@@ -527,6 +534,7 @@ def hold_commits(
 
 
 @pytest.mark.parametrize("why", ["shutdown", "timeout"])
+@pytest.mark.usefixtures("database_url")
 async def test_a_cancellation_in_the_middle_of_the_commit_leaves_no_doubt(
     app: App, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
@@ -560,6 +568,7 @@ async def test_a_cancellation_in_the_middle_of_the_commit_leaves_no_doubt(
     assert await receipt.aresult() == "shipped"
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_a_shutdown_before_the_commit_hands_the_job_back(app: App, gate: Gate) -> None:
     await table(app)
 
@@ -581,6 +590,7 @@ async def test_a_shutdown_before_the_commit_hands_the_job_back(app: App, gate: G
     assert await states(app, receipt) == [State.COMPLETED]
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_a_refused_continuation_undoes_the_block_and_fails_the_job_for_good(app: App) -> None:
     await table(app)
 
@@ -598,6 +608,7 @@ async def test_a_refused_continuation_undoes_the_block_and_fails_the_job_for_goo
     assert await states(app, receipt) == [State.FAILED]
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_an_output_that_cannot_be_stored_undoes_the_block(app: App) -> None:
     await table(app)
 
@@ -629,6 +640,7 @@ async def test_an_output_is_compressed_as_its_queue_says(make_app: Callable[...,
     assert await receipt.aresult() == "x" * 10_000
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_its_own_key_can_be_taken_again_in_the_same_commit(app: App) -> None:
     """Self-rescheduling: the newcomer follows the chain, and the chain ends with that very commit."""
     runs: list[int] = []
@@ -716,6 +728,7 @@ async def test_without_a_worker_there_is_nothing_to_complete(app: App) -> None:
         current_job().complete()
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_many_at_once_each_complete_once(app: App) -> None:
     await table(app)
 
@@ -739,6 +752,7 @@ async def test_many_at_once_each_complete_once(app: App) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.usefixtures("database_url")
 async def test_a_statement_that_nobody_awaits_undoes_the_block(app: App) -> None:
     await table(app)
     wrong: list[str] = []
@@ -767,6 +781,7 @@ async def test_a_statement_that_nobody_awaits_undoes_the_block(app: App) -> None
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.usefixtures("database_url")
 async def test_a_transaction_with_a_statement_that_nobody_awaits_stores_nothing(app: App) -> None:
     await table(app)
 

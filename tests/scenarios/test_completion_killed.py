@@ -22,6 +22,7 @@ from onejob import App, current_job
 
 app = App()
 DIES = os.environ.get("DIES", "")
+ROWS = app.store.dialect is not None     # whether a commit can take anything beside the job's end
 
 def die(where):
     if where == DIES:
@@ -32,8 +33,9 @@ async def charge(number: int) -> None:
     job = current_job()
     die("before")
     async with job.complete() as tx:
-        await tx.execute("insert into paid values (:number)", {"number": number})
-        await note.aenqueue(number)
+        if ROWS:
+            await tx.execute("insert into paid values (:number)", {"number": number})
+            await note.aenqueue(number)
         job.continue_with(ship, number)
         die("inside")
     die("after")
@@ -42,7 +44,8 @@ async def charge(number: int) -> None:
 def ship(number: int) -> str:
     job = current_job()
     with job.complete() as tx:
-        tx.execute("insert into paid values (:number)", {"number": -number})
+        if ROWS:
+            tx.execute("insert into paid values (:number)", {"number": -number})
         tx.output = "shipped"
         die("inside the last")
     die("after the last")
@@ -69,9 +72,11 @@ async def test_each_row_and_each_step_is_there_once(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     app, charge = _load()
+    has_rows = app.store.dialect is not None
     async with app:
-        async with app.transaction() as tx:
-            await tx.execute("create table paid (number integer)")
+        if has_rows:
+            async with app.transaction() as tx:
+                await tx.execute("create table paid (number integer)")
         receipt = await charge.aenqueue(7)
         died = await asyncio.to_thread(
             subprocess.run,
@@ -81,14 +86,11 @@ async def test_each_row_and_each_step_is_there_once(
             check=False,
         )
         assert died.returncode == -signal.SIGKILL
-        after_it = {
-            "before": [],
-            "inside": [],
-            "after": [7],
-            "inside the last": [7],
-            "after the last": [7, -7],
-        }
-        assert await _paid(app) == after_it[dies]
+        ended = {"before": 0, "inside": 0, "after": 1, "inside the last": 1, "after the last": 2}[dies]
+        chain = await app.achain(receipt)
+        assert [job.state is State.COMPLETED for job in chain] == [True, True, False][2 - ended :][:2]
+        if has_rows:
+            assert await _paid(app) == [7, -7][:ended]
         async with app.worker(lease=1):
             assert await receipt.aresult(timeout=60) == "shipped"
 
@@ -96,7 +98,6 @@ async def test_each_row_and_each_step_is_there_once(
                 return await app.acount("state:live") == 0
 
             await eventually(all_done)
-        assert await _paid(app) == [7, -7]
         chain = await app.achain(receipt)
         assert [(job.chain_index, job.task, job.state) for job in chain] == [
             (0, "charge", State.COMPLETED),
@@ -104,7 +105,9 @@ async def test_each_row_and_each_step_is_there_once(
         ]
         crashes = {"before": [1, 0], "inside": [1, 0], "inside the last": [0, 1]}
         assert [job.crashes for job in chain] == crashes.get(dies, [0, 0])
-        assert await app.acount("task:note") == 1
+        if has_rows:
+            assert await _paid(app) == [7, -7]
+            assert await app.acount("task:note") == 1
 
 
 async def _paid(app: App) -> list[int]:

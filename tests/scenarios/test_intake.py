@@ -21,7 +21,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 from stage import eventually
-from stored import is_postgres
+from stored import OWN, is_postgres
 
 from onejob import (
     App,
@@ -106,7 +106,7 @@ def run_in(engine: sa.Engine) -> Callable[..., list[Any]]:
     return run
 
 
-PLACES = ["own", "engine", "async engine", "url", "async url"]
+PLACES = [OWN, "engine", "async engine", "url", "async url"]
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def desk(request: pytest.FixtureRequest, app: App, outside: sa.Engine) -> Desk:
 
 
 @pytest.fixture
-def own(app: App, outside: sa.Engine) -> Desk:
+def own(database_url: str, app: App, outside: sa.Engine) -> Desk:
     return desk_at("own", app, outside)
 
 
@@ -144,7 +144,7 @@ def other(app: App, outside: sa.Engine) -> Desk:
     return desk_at("engine", app, outside)
 
 
-@pytest.fixture(params=["own", "engine"])
+@pytest.fixture(params=[OWN, "engine"])
 def either(request: pytest.FixtureRequest, app: App, outside: sa.Engine) -> Desk:
     return desk_at(request.param, app, outside)
 
@@ -198,8 +198,8 @@ def test_everything_has_a_sync_form(place: str, make_app: Callable[..., App], ou
     assert calls.explain_row(1).as_dict()["reason"] == "pending"
 
 
-async def test_a_sync_call_in_an_event_loop_is_refused(own: Desk) -> None:
-    calls = own.intake()
+async def test_a_sync_call_in_an_event_loop_is_refused(other: Desk) -> None:
+    calls = other.intake()
     for call in (calls.run, calls.status, lambda: calls.explain_row(1), lambda: calls.allow(1)):
         with pytest.raises(WrongCall, match=r"await intake\.a"):
             call()
@@ -542,13 +542,13 @@ async def test_inside_a_transaction_of_the_app_it_is_refused(either: Desk) -> No
             await calls.arun()
 
 
-async def test_a_store_without_sql_asks_for_a_database(own: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = own.intake()
-    monkeypatch.setattr(own.app.store, "dialect", None)
-    with pytest.raises(
-        InvalidOption, match="This store has no tables of yours: say where they are with database=…"
-    ):
-        await calls.arun()
+async def test_a_store_without_sql_asks_for_a_database(valkey_url: str) -> None:
+    async with App(valkey_url) as app:
+        calls = Desk(app, None, None).intake()
+        with pytest.raises(
+            InvalidOption, match="This store has no tables of yours: say where they are with database=…"
+        ):
+            await calls.arun()
 
 
 async def test_a_url_that_nobody_can_open_is_told_without_its_password(app: App) -> None:
@@ -578,7 +578,7 @@ async def test_a_page_that_takes_too_long_is_taken_back_and_says_what_helps(
 
 
 @pytest.mark.parametrize(
-    ("place", "ended"), [("own", False), ("engine", False), ("engine", True)]
+    ("place", "ended"), [(OWN, False), ("engine", False), ("engine", True)]
 )  # in the store's own database, a key knows no job that has ended
 async def test_whoever_allows_a_row_too_late_leaves_its_next_job_the_key(
     place: str, ended: bool, app: App, outside: sa.Engine, monkeypatch: pytest.MonkeyPatch
@@ -606,12 +606,12 @@ async def test_whoever_allows_a_row_too_late_leaves_its_next_job_the_key(
     assert len(await desk.jobs()) == 2
 
 
-async def test_keys_that_begin_alike_are_told_apart(own: Desk) -> None:
-    await own.table("calls", (1, "+1"), (2, "+2"))
-    calls = own.intake(key=lambda row: "x" * 500 + str(row["id"]))
+async def test_keys_that_begin_alike_are_told_apart(either: Desk) -> None:
+    await either.table("calls", (1, "+1"), (2, "+2"))
+    calls = either.intake(key=lambda row: "x" * 500 + str(row["id"]))
     await calls.arun()
     told = [await calls.aexplain_row(id) for id in (1, 2)]
-    assert [one.job for one in told] == [job.id for job in await own.jobs()]
+    assert [one.job for one in told] == [job.id for job in await either.jobs()]
 
 
 async def test_a_run_that_is_cancelled_leaves_nothing_half_done(either: Desk) -> None:

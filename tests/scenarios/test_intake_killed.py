@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from stored import is_postgres
+from stored import OWN, STORES, is_postgres
 
 from onejob import App
 
+# Processes take their time, and what they show of the cluster is shown by others.
+pytestmark = pytest.mark.parametrize("store_url", STORES, indirect=True)
 HERE = Path(__file__).parent
 ROWS = 100
 CREATE = "create table calls (id integer primary key, phone text, due text, scheduled boolean)"
@@ -66,7 +68,7 @@ class Ground:
             self.engine.dispose()
 
 
-@pytest.fixture(params=["own", "other"])
+@pytest.fixture(params=[OWN, "other"])
 def ground(request: pytest.FixtureRequest, store_url: str, tmp_path: Path) -> Iterator[Ground]:
     made = Ground(request.param, store_url, tmp_path)
     yield made

@@ -227,22 +227,22 @@ def tell(storm: Storm, oracle: Oracle, seconds: float) -> None:
 
 @pytest.mark.parametrize("rated", [False, True], ids=["plain", "rated"])
 @pytest.mark.accepts("Q4")
-async def test_lanes_and_limits_hold_at_every_moment(rated: bool, store_url: str, tmp_path: Path) -> None:
-    oracle = await run_storm(replace(SHORT, rated=rated), store_url, tmp_path)
+async def test_lanes_and_limits_hold_at_every_moment(rated: bool, database_url: str, tmp_path: Path) -> None:
+    oracle = await run_storm(replace(SHORT, rated=rated), database_url, tmp_path)
     assert oracle.filled > 0 or not rated or not oracle.jobs, "the rates were in the way"
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("rated", [False, True], ids=["plain", "rated"])
 async def test_lanes_and_limits_hold_at_every_moment_for_long(
-    rated: bool, store_url: str, tmp_path: Path
+    rated: bool, database_url: str, tmp_path: Path
 ) -> None:
-    await run_storm(replace(FULL, rated=rated), store_url, tmp_path)
+    await run_storm(replace(FULL, rated=rated), database_url, tmp_path)
 
 
 @pytest.mark.torture
-async def test_a_frozen_worker_frees_no_slot_when_it_wakes(store_url: str, tmp_path: Path) -> None:
-    await run_storm(replace(FULL, kills=8, freezes=8), store_url, tmp_path)
+async def test_a_frozen_worker_frees_no_slot_when_it_wakes(database_url: str, tmp_path: Path) -> None:
+    await run_storm(replace(FULL, kills=8, freezes=8), database_url, tmp_path)
 
 
 PARKED_WAIT = "update onejob_job set state = 'waiting', place = 2 where state = 'parked'"

@@ -243,9 +243,9 @@ async def forget_jobs(store: JobStore, url: str) -> None:
 @pytest.mark.accepts("G7")
 @pytest.mark.timeout(300)  # several processes on a machine that may be busy
 async def test_each_slot_becomes_one_job_whoever_ticks_and_however_the_clock_is_set(
-    store_url: str, tmp_path: Path
+    database_url: str, tmp_path: Path
 ) -> None:
-    verdict = await run_storm(SHORT, store_url, tmp_path)
+    verdict = await run_storm(SHORT, database_url, tmp_path)
     assert verdict.violations == []
     assert verdict.must > 3_000
     assert 0 < verdict.may < verdict.must / 10, "almost everything is certain"
@@ -253,8 +253,8 @@ async def test_each_slot_becomes_one_job_whoever_ticks_and_however_the_clock_is_
 
 @pytest.mark.torture
 @pytest.mark.parametrize("change", CHANGES)
-async def test_each_slot_becomes_one_job_for_long(change: str, store_url: str, tmp_path: Path) -> None:
-    verdict = await run_storm(Storm(**{**vars(FULL), "changes": (change,)}), store_url, tmp_path)
+async def test_each_slot_becomes_one_job_for_long(change: str, database_url: str, tmp_path: Path) -> None:
+    verdict = await run_storm(Storm(**{**vars(FULL), "changes": (change,)}), database_url, tmp_path)
     assert verdict.violations == []
     assert verdict.must > 10_000
 

@@ -655,6 +655,7 @@ async def test_what_a_newer_version_put_is_left_to_its_workers(
     assert await app.acount("schedule:ours") == 1
 
 
+@pytest.mark.usefixtures("database_url")
 async def test_a_run_by_hand_is_part_of_the_transaction_around_it(app: App) -> None:
     await app.schedules.aput("daily", Every(60), Diary(app).report.job())
 

@@ -106,13 +106,13 @@ POLICIES = (*ONE_LIVE, *ONE_OF_EACH, "collect")
 @pytest.mark.parametrize("policies", [POLICIES[:3], POLICIES[3:6], POLICIES[6:]], ids="-".join)
 @pytest.mark.accepts("F11", "F12", "N17", "N18")
 async def test_the_table_holds_at_every_moment(
-    policies: tuple[str, ...], store_url: str, tmp_path: Path
+    policies: tuple[str, ...], database_url: str, tmp_path: Path
 ) -> None:
-    await run_storm(policies, Storm(processes=2, threads=8, seconds=2.5), store_url, tmp_path)
+    await run_storm(policies, Storm(processes=2, threads=8, seconds=2.5), database_url, tmp_path)
 
 
-async def test_the_oracle_sees_a_second_live_holder(store_url: str) -> None:
-    async with App(store_url) as app:
+async def test_the_oracle_sees_a_second_live_holder(database_url: str) -> None:
+    async with App(database_url) as app:
         task = app.task(name="storm_app.in_flight", unique=Unique.in_flight())(storm_app.in_flight.function)
         oracle = oracle_of(app)
         await app.store.open()
@@ -126,5 +126,7 @@ async def test_the_oracle_sees_a_second_live_holder(store_url: str) -> None:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_the_table_holds_at_every_moment_for_long(policy: str, store_url: str, tmp_path: Path) -> None:
-    await run_storm((policy,), Storm(processes=4, threads=16, seconds=20), store_url, tmp_path)
+async def test_the_table_holds_at_every_moment_for_long(
+    policy: str, database_url: str, tmp_path: Path
+) -> None:
+    await run_storm((policy,), Storm(processes=4, threads=16, seconds=20), database_url, tmp_path)

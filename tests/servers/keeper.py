@@ -1,4 +1,4 @@
-"""Keeps the server that all tests of a run share: starts it, and stops and removes it when the last user has gone.
+"""Keeps a server that all tests of a run share: starts it, and stops and removes it when the last user has gone.
 
 A process of its own, so that the server outlives none of its users and none of them has to be the last. Users hold a
 shared lock on a file, which the system frees however they end; who gets it for himself alone knows that all are gone.
@@ -9,17 +9,64 @@ from __future__ import annotations
 import fcntl
 import sys
 from pathlib import Path
+from typing import Protocol, Self
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from servers.postgres import USERS, PostgresServer
+from servers.folders import USERS
 
 ADDRESS, FAILED = "address", "failed"
+LASTING = {"appendonly": "yes", "appendfsync": "no"}
+"""A Valkey as it should be run, which nobody is warned of; but nobody needs its files."""
+SETTINGS = {"valkey": LASTING, "cluster": LASTING}
 
 
-def keep(folder: Path) -> None:
+class Server(Protocol):
+    """What can be kept."""
+
+    kind: str
+
+    def __init__(self, folder: Path | None = None, **settings: str) -> None: ...
+
+    @classmethod
+    def new_folder(cls) -> Path:
+        """A folder that it can run in."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Where it is, once it runs."""
+        ...
+
+    def start(self) -> Self:
+        """Run until it takes connections."""
+        ...
+
+    def remove(self) -> None:
+        """Stop, and leave nothing behind."""
+        ...
+
+
+def server_of(kind: str) -> type[Server]:
+    """What is meant by `postgres`, `valkey` or `cluster`."""
+    match kind:
+        case "postgres":
+            from servers.postgres import PostgresServer
+
+            return PostgresServer
+        case "valkey":
+            from servers.valkey import ValkeyServer
+
+            return ValkeyServer
+        case "cluster":
+            from servers.cluster import ValkeyCluster
+
+            return ValkeyCluster
+        case _:
+            raise LookupError(kind)
+
+
+def keep(kind: str, folder: Path) -> None:
     """Serve those who hold the lock."""
-    server = PostgresServer(folder)
+    server = server_of(kind)(folder, **SETTINGS.get(kind, {}))
     with (folder / USERS).open("rb") as users:
         try:
             server.start()
@@ -40,4 +87,4 @@ def _tell(file: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]))
+    keep(sys.argv[1], Path(sys.argv[2]))

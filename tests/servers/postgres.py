@@ -6,31 +6,24 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import importlib.util
 import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import psutil
 import psycopg
 
+from .folders import PATIENCE, ServerFailed, free_port, hold, launched, new_folder
+
 PROGRAMS = "ONEJOB_POSTGRES_PROGRAMS"
 """The folder with the programs of another server to run the tests on."""
-PREFIX = "onejob-postgres-"
-USERS = "users"
-"""The file in a folder that is locked by those who need what is there."""
-PATIENCE = 60.0
 REMOVE_SEGMENT = 0  # IPC_RMID
-LAUNCH = Path(__file__).with_name("launch.py")
 ACCOUNT = "nobody"
 """PostgreSQL refuses to be root; where tests are, this user runs it."""
 SETTINGS = {
@@ -57,13 +50,20 @@ SIGNALS: dict[Mode, signal.Signals] = {
 class PostgresServer:
     """A server on a port and in a folder of its own, which keeps both over restarts."""
 
+    kind = "postgres"
+
     def __init__(self, folder: Path | None = None, **settings: str) -> None:
         """Nothing runs before `start`. `settings` are those of postgresql.conf, `fsync="on"` for example."""
-        self.folder = new_folder() if folder is None else folder
+        self.folder = self.new_folder() if folder is None else folder
         self._hold = hold(self.folder) if folder is None else None
         self.port = 0
         self._settings = {**SETTINGS, **settings}
         self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def new_folder(cls) -> Path:
+        """A folder that whoever runs servers may use."""
+        return new_folder(cls.kind, _owner())
 
     @property
     def url(self) -> str:
@@ -85,7 +85,7 @@ class PostgresServer:
         # client that dialled it meanwhile may have been put through to itself, and lets go in a moment.
         known, tries = self.port, 100 if self.port else 3
         for number in range(1, tries + 1):
-            self.port = known or _free_port()
+            self.port = known or free_port()
             try:
                 self._launch()
             except ServerFailed as failed:
@@ -199,57 +199,16 @@ class PostgresServer:
         return lines[:1] == [str(pid)] and lines[-1:] == ["ready"]
 
 
-class ServerFailed(Exception):
-    """The server did not start; the message is what it said."""
-
-
-def place() -> Path:
-    """Where servers have their folders: on a disk that is memory, if there is one."""
-    return Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
-
-
-def new_folder() -> Path:
-    """A folder that whoever runs servers may use."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place()))
-    (folder / USERS).touch()
-    if user := _account():
-        os.chown(folder, user.pw_uid, user.pw_gid)
-    return folder
-
-
-def hold(folder: Path) -> IO[bytes] | None:
-    """Have that folder stay until this is closed, or until this process ends; None if it is going or gone."""
-    try:
-        users = (folder / USERS).open("rb")
-        fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+def _owner() -> tuple[int, int] | None:
+    """The user and group that run a server in our place; None: we do."""
+    if os.geteuid() != 0:
         return None
-    return users
-
-
-def remove_leftovers() -> None:
-    """Remove what was left by those who could not do so themselves: folders that nobody holds."""
-    for folder in place().glob(f"{PREFIX}*"):
-        users = hold(folder)
-        if users is None:
-            continue
-        with users:
-            try:
-                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _account() -> pwd.struct_passwd | None:
-    return pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else None
+    user = pwd.getpwnam(ACCOUNT)
+    return user.pw_uid, user.pw_gid
 
 
 def _launched(*command: str) -> list[str]:
-    """The command, run by who may run it, for as long as this process lives."""
-    user = _account()
-    ids = ("", "") if user is None else (str(user.pw_uid), str(user.pw_gid))
-    return [sys.executable, "-IS", str(LAUNCH), str(os.getpid()), *ids, *command]
+    return launched(*command, owner=_owner(), at_death=SIGNALS["immediate"])
 
 
 def _programs(folder: Path) -> Path:
@@ -261,18 +220,12 @@ def _programs(folder: Path) -> Path:
     assert spec.origin is not None
     package = Path(spec.origin).parent
     inside = Path(package.name, "pginstall", "bin")
-    if _account() is None or all(parent.stat().st_mode & 0o001 for parent in package.parents):
+    if _owner() is None or all(parent.stat().st_mode & 0o001 for parent in package.parents):
         return package.parent / inside
     for name in (package.name, f"{package.name}.libs"):
         if not (folder / name).exists():
             shutil.copytree(package.parent / name, folder / name)
     return folder / inside
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _children(pid: int) -> list[psutil.Process]:

@@ -1,7 +1,7 @@
 """A network that can be trusted with nothing: a proxy before a server that delays, stalls, swallows and cuts.
 
-It lives in the event loop of the test. What it does is chosen by what a client says: a statement that is prepared is
-known by a parameter of it, one that is not by its text.
+It lives in the event loop of the test. What it does is chosen by what a client says: a statement that is prepared, or a
+script, is known by a parameter of it, another by its text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 READY = b"Z\x00\x00\x00\x05"
-"""How the last message of every answer begins."""
+"""How the last message of every answer of PostgreSQL begins."""
 NOTIFICATION = b"A"
 Act = Literal["cut before", "cut after", "hold"]
 
@@ -28,6 +28,9 @@ class Trap:
         """The connection on which it was said is gone."""
 
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 class Proxy:
     """Forwards connections to the server of a URL; `url` is its own."""
 
@@ -37,12 +40,16 @@ class Proxy:
         self._port = port
         self._server: asyncio.Server | None = None
         self._lines: set[_Line] = set()
+        self._callers: set[asyncio.StreamWriter] = set()
+        """Who is connected to us."""
         self.open = asyncio.Event()
         """While this is not set, nothing is forwarded, and nobody is told."""
         self.open.set()
         self.swallows: Callable[[bytes], bool] = lambda _: False
         """Which of the server's words never arrive."""
         self.traps: list[Trap] = []
+        self.ready = READY if self._parts.scheme.startswith("postgres") else b""
+        """By what the end of an answer is known."""
 
     @property
     def url(self) -> str:
@@ -77,25 +84,33 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self.cut()
-        while self._lines:  # noqa: ASYNC110 - they end by themselves, now that they are cut
+        for writer in self._callers:
+            writer.transport.abort()
+        self.open.set()
+        while self._callers:  # noqa: ASYNC110 - they end by themselves, now that they are cut
             await asyncio.sleep(0.001)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self.open.wait()
+        self._callers.add(writer)
+        try:
+            await self.open.wait()
+            if not writer.transport.is_closing():
+                await self._forward((reader, writer))
+        finally:
+            writer.transport.abort()
+            self._callers.discard(writer)
+
+    async def _forward(self, client: Streams) -> None:
         try:
             server = await asyncio.open_connection(self._parts.hostname, self._parts.port)
         except OSError:
-            writer.transport.abort()
             return
-        line = _Line(self, (reader, writer), server)
+        line = _Line(self, client, server)
         self._lines.add(line)
         try:
             await line.run()
         finally:
             self._lines.discard(line)
-
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Line:
@@ -136,7 +151,7 @@ class _Line:
     async def _answer(self) -> None:
         while data := await self._read(self._server):
             if self._trap is not None:
-                if self._trap.act == "cut after" and READY in data:
+                if self._trap.act == "cut after" and self._proxy.ready in data:
                     self._trap.sprung.set()
                     return
                 continue

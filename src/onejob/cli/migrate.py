@@ -32,7 +32,7 @@ def migrate(source: Source, check: bool, as_sql: bool, as_json: bool) -> None:
             return
         steps = await app.store.migrations()
         missing = [step.name for step in steps if not step.applied]
-        if missing and not check:
+        if not check and (missing or not steps):  # a store without tables is made all the same
             await app.store.migrate()
             steps = [Migration(step.name, True) for step in steps]
         _tell(app, steps, missing, checked=check, as_json=as_json)

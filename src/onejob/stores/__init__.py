@@ -14,6 +14,7 @@ Clock = Callable[[], int]
 MAX_PATIENCE = 3600.0
 SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
+VALKEY = ("valkey://", "valkeys://", "valkey+cluster://", "valkeys+cluster://")
 MEMORY = ("memory:", "sqlite://:memory:", "sqlite:///:memory:")
 
 
@@ -23,11 +24,16 @@ def open_store(url: str, *, clock: Clock | None = None) -> JobStore:
     `sqlite:///jobs.db` is relative to the current directory, `sqlite:////var/jobs.db` absolute, `memory:`
     lives and dies with the store. `?patience=SECONDS` bounds how long a call waits for a locked file.
     `postgresql://USER:PASSWORD@HOST/DATABASE` is a schema of a database, `?schema=onejob` if not said otherwise.
+    `valkey://HOST:PORT` is a namespace of a Valkey server, `valkey+cluster://HOST:PORT` of a cluster.
     """
     if url.startswith(POSTGRES):
         from onejob.stores.postgres.store import PostgresStore
 
         return PostgresStore(url, clock=clock)
+    if url.startswith(VALKEY):
+        from onejob.stores.valkey.store import ValkeyStore
+
+        return ValkeyStore(url, clock=clock)
     from onejob.stores.sqlite.store import SqliteStore
 
     return SqliteStore(_file(url), clock=clock, **_settings(url))
@@ -40,6 +46,11 @@ def check_url(url: str) -> str:
 
         parse(url)
         return url
+    if url.startswith(VALKEY):
+        from onejob.stores.valkey.address import parse
+
+        parse(url)
+        return url
     _file(url)
     _settings(url)
     return url
@@ -47,7 +58,7 @@ def check_url(url: str) -> str:
 
 def absolute(url: str) -> str:
     """The URL fit to be shown, and the same store's in whatever directory it is read."""
-    if url.startswith(POSTGRES) or _file(url) is None:
+    if url.startswith((*POSTGRES, *VALKEY)) or _file(url) is None:
         return without_password(url)
     base, mark, query = url.partition("?")
     return without_password(f"{SQLITE}{os.path.abspath(base[len(SQLITE) :])}{mark}{query}")  # noqa: PTH100 - slow
@@ -69,7 +80,7 @@ def _file(url: str) -> str | None:
         return _path(url, base[len(SQLITE) :])
     raise InvalidOption(
         f"Store URL {shown(without_password(url))} is not known: {_remedy(base)}use sqlite:///FILE (four slashes "
-        "for an absolute path), postgresql://USER:PASSWORD@HOST/DATABASE or memory:."
+        "for an absolute path), postgresql://USER:PASSWORD@HOST/DATABASE, valkey://HOST:PORT or memory:."
     )
 
 

@@ -1,0 +1,86 @@
+"""One process's end of a store: its connections, and what must be remembered between calls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from onejob.absorbing import Absorbing, Count
+from onejob.core.errors import OnejobError
+from onejob.store import Finding
+from onejob.stores.valkey import checkup, keeping, scripts
+from onejob.stores.valkey.address import Address
+from onejob.stores.valkey.link import Link
+from onejob.stores.valkey.office import DESK, Office
+from onejob.stores.valkey.working import Working
+
+logger = logging.getLogger("onejob")
+T = TypeVar("T")
+
+
+class Engine:
+    """Runs operations on the loop where the connections live, which all stores of a process share."""
+
+    def __init__(self, address: Address, clock: Callable[[], int] | None) -> None:
+        self.link = Link(address, scripts.source)
+        self.signals = self.link.signals
+        self.office = Office(self.link.run, address.namespace, clock, self.signals.tell)
+        self.working = Working(self.office)
+        self._absorbing = Absorbing(self._write_counts)
+
+    async def run(self, make: Callable[[Engine], Awaitable[T]], *, flushed: bool = False) -> T:
+        """Run an operation to its end. `flushed`: what was counted in memory is written first. From any event loop."""
+
+        async def operation() -> T:
+            if flushed and self._absorbing.has_any:
+                await self._absorbing.flush()
+            return await make(self)
+
+        return await self.link.at_home(operation)
+
+    async def open(self) -> None:
+        """Connect, and refuse a server that would lose jobs."""
+        await self.link.open()
+
+    def absorb(self, queue: str, digest: bytes, holder: str, differs: bool) -> None:
+        """Count a duplicate; at home."""
+        self._absorbing.add([(digest, holder, differs)], queue)
+
+    async def exists(self) -> bool:
+        """True once somebody has written; at home."""
+        return bool(await self.office.look("made", DESK))
+
+    async def make(self) -> None:
+        """Be there, though nothing is in it; at home."""
+        await self.office.call("register", DESK, ((), False))
+
+    async def checkup(self) -> list[Finding]:
+        """What is wrong with the server. From any event loop."""
+        return await checkup.checkup(self.link)
+
+    async def close(self) -> None:
+        """Write what was counted, and hang up."""
+        await self.link.at_home(self._flush)
+        await self.link.close()
+
+    def abandon(self) -> None:
+        """Nobody has the store any more, and nobody closed it."""
+        self._absorbing.close()
+        self.link.abandon()
+
+    async def _flush(self) -> None:
+        if self._absorbing.has_any:
+            try:
+                await self._absorbing.flush()
+            except OnejobError as error:
+                logger.warning("counts of absorbed duplicates could not be stored: %s", error)
+        self._absorbing.close()
+
+    async def _write_counts(self, counts: list[Count]) -> list[Count]:
+        by_queue: dict[str, list[tuple[bytes, str, int, int]]] = {}
+        for one in counts:
+            by_queue.setdefault(one.queue, []).append((one.digest, one.holder, one.absorbed, one.differing))
+        for queue, some in by_queue.items():
+            await keeping.count_absorbed(self.office, queue, some)
+        return []

@@ -1,0 +1,105 @@
+-- amend: one step of what an operator asks of a chain. A chain may lie in several queues; whoever asks goes from one to the
+-- next, and each step is safe by itself.
+-- in: a step's name and its arguments · out: what it says
+--! records opening judge lanes ending making accepting dropping
+
+local step = {}
+
+-- One job, by itself.
+function step.look_at(id)
+  local head, card = head_of(id), card_of(id)
+  if not head then return false end
+  return { id, head[STATE], head[CHAIN] or id, head[ROOT_QUEUE] or QUEUE, head[NEXT], head[NEXT_QUEUE], head[BLOCKERS],
+    card[RUNS_ANYWAY] and 1 or 0, card[ORIGIN], card[ORIGIN_QUEUE], card[OPTIONS] }
+end
+
+-- The last job of a chain, as far as it is in this queue.
+function step.look(id)
+  local head = head_of(id)
+  while head and head[NEXT] and head[NEXT_QUEUE] == QUEUE and head_of(head[NEXT]) do
+    id = head[NEXT]
+    head = head_of(id)
+  end
+  return step.look_at(id)
+end
+
+-- What a chain's first job knows of its key.
+function step.key(root)
+  local head, card = head_of(root), card_of(root)
+  if not head then return false end
+  return { head[DIGEST], card[PLAN] }
+end
+
+-- Whether somebody waits for a chain, or has yet to read what it returned.
+function step.awaited(root) return range('A' .. root, 1)[1] and 1 or 0 end
+
+-- Revokes the last job of a chain.
+function step.revoke(id, reason)
+  local head = head_of(id)
+  if not head or head[NEXT] then return 'moved' end
+  if head[ENDED] then return 'finished' end
+  return revoke_last(id, reason) == REVOKED and 'revoked' or 'flagged'
+end
+
+-- Ends the last job of a chain, if it is queued.
+function step.finish(id, reason)
+  local head = head_of(id)
+  if not head or head[NEXT] then return 'moved' end
+  if head[STATE] == RUNNING then return 'running' end
+  end_queued(id, reason)
+  return 'done'
+end
+
+-- Drops a chain that is over; it may have been retried since somebody looked.
+function step.drop(root)
+  local head = head_of(root)
+  if head and not is_over(head) then return 'moved' end
+  take.drop(root)
+  return 'done'
+end
+
+-- Lets a chain of this queue run again from its last job, with its key if it may have it.
+function step.revive(root, id, queue, force, plan, chains, letter)
+  local head = change(root)
+  if not head then return 'moved' end
+  local state = head[NEXT] and head[OVER] or head[STATE]
+  if state ~= FAILED and state ~= REVOKED then
+    return 'moved'
+  end
+  local card, digest = card_of(root), head[DIGEST]
+  local holder = digest and plan and holder_of(digest)
+  local with_key = may_revive(root, plan, holder)
+  if not with_key and not force then
+    return 'kept'
+  end
+  if not chains then
+    return 'stranded'
+  end
+  local follows = with_key and holder and holder.follows or false
+  if head[NEXT] then head[OVER], head[OVER_AT] = false, false end
+  if not with_key then
+    head[DIGEST], card[KEY], card[PLAN] = false, false, false
+    save_card(root)
+  elseif plan then
+    take_key(digest, card[KEY], card[TASK], root, card[SINCE], forget_at(plan, 3, card[SINCE]),
+      forget_at(plan, 4, card[SINCE]), follows)
+  end
+  post(queue, 'revive', id, follows, chains, QUEUE, letter)
+  return 'retried'
+end
+
+-- Makes an original again that is gone: the newcomer, its last error, how many items it has, and its dead letter.
+function step.exhume(job, error, items, letter)
+  if head_of(job[N_ID]) then return 'moved' end
+  make(job, { due = NOW, since = NOW })
+  card_of(job[N_ID])[ITEMS] = items
+  save_card(job[N_ID])
+  if error then set_error(job[N_ID], error) end
+  post(letter[2], 'unbury', letter[1])
+  return 'retried'
+end
+
+local asked = unpack_record(ARGV[3])
+local answer = step[asked[1]](unpack(asked, 2))
+refresh()
+return reply(answer)

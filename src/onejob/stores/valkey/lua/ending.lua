@@ -1,0 +1,268 @@
+-- ending: what the end of a job entails, and what queues tell each other. A queue acts on its own jobs alone. What
+-- concerns another is a message: for the queue itself it is taken at once, for another it is numbered and kept until
+-- that one has taken it. Messages are taken in their order and once: who takes them knows the last number.
+
+local take, pending, working = {}, {}, false
+
+-- Puts a message into the outbox. Numbers grow with the server's time: those of a queue that was lost, or that fell back when
+-- another node took over, are never given again, and so never passed over.
+local function put_out(queue, message)
+  local target, time = queue .. '\0', call('TIME')
+  local latest = tonumber(call('HGET', DATA, 'mo' .. queue) or nil) or 0
+  local n = math.max(latest + 1, time[1] * 100000 + math.floor(time[2] / 10))
+  call('HSET', DATA, 'mo' .. queue, string.format('%.0f', n), 'o' .. target .. number(n), pack(message))
+  add('o' .. target .. number(n))
+end
+
+-- Takes the messages of this queue to itself. A loop: lines of those who wait for each other can be long.
+local function take_pending()
+  working = true
+  while #pending > 0 do
+    local message = table.remove(pending, 1)
+    take[message[1]](unpack(message, 2))
+  end
+  working = false
+end
+
+-- Tells a queue something: `kind` is a function of `take`, the rest its arguments.
+local function post(queue, kind, ...)
+  if queue ~= QUEUE then return put_out(queue, { kind, ... }) end
+  pending[#pending + 1] = { kind, ... }
+  if not working then take_pending() end
+end
+
+-- Leaves the rest of something long to the next delivery.
+local function post_later(kind, ...) put_out(QUEUE, { kind, ... }) end
+
+local AT_ONCE = 500
+local STRANDED, EXPIRED = '/* stranded */', '/* expired */'
+
+local function readable(id)
+  local hex = string.gsub(id, '.', function(c) return string.format('%02x', string.byte(c)) end)
+  return string.sub(hex, 1, 8) .. '-' .. string.sub(hex, 9, 12) .. '-' .. string.sub(hex, 13, 16) .. '-'
+    .. string.sub(hex, 17, 20) .. '-' .. string.sub(hex, 21)
+end
+
+-- Why a job fails that waited for a chain which did not complete: as `core.chain.stranded`.
+local function stranded(chain, state, error)
+  local why = string.format(STRANDED, readable(chain), WORDS[state])
+  local line = error and string.match(error, '^[^\n\r]*') or ''
+  if line == '' then return why end
+  local characters = {}
+  for character in string.gmatch(line, '[%z\1-\127\194-\244][\128-\191]*') do
+    if #characters == 200 then break end
+    characters[#characters + 1] = character
+  end
+  return why .. ': ' .. table.concat(characters)
+end
+
+local function is_held_up(id, head) return head[BLOCKERS] > 0 and range('h' .. id, 1)[1] and true or false end
+
+-- Where a queued job stands now that nothing else is known to hold it up.
+local function place_queued(id)
+  local blocked = head_of(id)[FOLLOWS] or is_held_up(id, head_of(id))
+  local head = change(id)
+  if blocked then
+    head[STATE] = BLOCKED
+  elseif head[DUE] > NOW then
+    head[STATE] = DELAYED
+  else
+    head[STATE] = head[LANE] and PARKED or WAITING
+    tell('work')
+  end
+  if head[LANE] and head[PLACE] ~= KEEPS_SLOT then head[PLACE] = head[STATE] == PARKED and READY or NOT_READY end
+  touch(head[LANE])
+end
+
+local function forget_key(digest, record)
+  remove('K' .. instant(record[K_SINCE]) .. digest)
+  if record[K_FORGET] then remove('G' .. instant(record[K_FORGET]) .. digest) end
+  call('HDEL', DATA, 'k' .. digest, 'n' .. digest)
+end
+
+local function end_key(root, digest, state, instead)
+  for _, member in ipairs(range('f' .. root, -1)) do
+    local id = string.sub(member, -16)
+    change(id)[FOLLOWS] = instead
+    place_queued(id)
+  end
+  for _, member in ipairs(range('g' .. root, -1)) do
+    remove(member)
+    post(string.sub(member, 34), 'unfollow', string.sub(member, 18, 33), root, instead, QUEUE)
+  end
+  local record = get('k', digest)
+  if not record then return end
+  if record[K_FOLLOWS] == root then
+    record[K_FOLLOWS] = instead
+    set('k', digest, record)
+  elseif record[K_HOLDER] == root then
+    local till = record[K_FAILED]
+    if state == COMPLETED then till = record[K_COMPLETED] end
+    -- A holder that never started leaves whom it was waiting for to whoever takes the key next.
+    if not record[K_FOLLOWS] and not (till and till > NOW) then
+      forget_key(digest, record)
+    else
+      if record[K_FORGET] then remove('G' .. instant(record[K_FORGET]) .. digest) end
+      record[K_ENDED], record[K_ENDED_AT], record[K_FORGET] = state, NOW, till or NOW
+      if record[K_FORGET] < LATEST then add('G' .. instant(record[K_FORGET]) .. digest) end
+      set('k', digest, record)
+    end
+  end
+end
+
+-- Those who wait for a chain that is over are told, some at a time.
+local function let_go(root, state, error)
+  local waiting = range('a' .. root, AT_ONCE)
+  for _, member in ipairs(waiting) do
+    remove(member)
+    post(string.sub(member, 34), 'unblock', string.sub(member, 18, 33), root, state, error)
+  end
+  if #waiting == AT_ONCE then post_later('let_go', root, state, error) end
+end
+take.let_go = let_go
+
+-- A chain of this queue is over, as its last job is.
+function take.over(root, state, instead, error, at)
+  local head = head_of(root)
+  tell('done')
+  if not head then return end
+  if head[NEXT] then
+    change(root)
+    head[OVER], head[OVER_AT] = state, at
+  end
+  if head[DIGEST] then end_key(root, head[DIGEST], state, instead) end
+  if head[AWAITED] then let_go(root, state, error) end
+end
+
+local function short(error) return error and string.sub(error, 1, 1000) or false end
+
+-- Does what the end of a job entails; `instead` is whom it was still waiting for, if it never started.
+local function after_end(id, instead)
+  local head = head_of(id)
+  tell('done')
+  touch(head[LANE])
+  if head[BLOCKERS] > 0 then -- nothing of what it waited for is needed any more
+    for _, chain in ipairs(get('b', id) or {}) do
+      remove('h' .. id .. chain[1])
+      post(chain[2], 'no_longer', chain[1], id, QUEUE)
+    end
+  end
+  if head[NEXT] then return end
+  local error = head[STATE] ~= COMPLETED and short(error_of(id))
+  post(head[ROOT_QUEUE] or QUEUE, 'over', head[CHAIN] or id, head[STATE], instead, error, head[ENDED])
+end
+
+-- Ends a job that is queued, or was running; the caller has checked that it may.
+local function finish(id, state, error)
+  local head = change(id)
+  local instead = head[FOLLOWS]
+  head[STATE], head[ENDED], head[UPDATED], head[PLACE], head[FOLLOWS] = state, NOW, NOW, false, false
+  if error then set_error(id, error) end
+  return instead
+end
+
+-- A copy of a job that has failed waits in another queue.
+local function bury(id, queue, copy)
+  local head, card = head_of(id), card_of(id)
+  local options = card[OPTIONS]
+  if card[GRAVE] then options = card[GRAVE][2] end
+  post(queue, 'bury', copy, card[TASK], card[PAYLOAD], options, head[PRIORITY], card[MAX_CRASHES], card[ITEMS],
+    error_of(id), id, QUEUE)
+end
+function take.bury(copy, task, payload, options, priority, max_crashes, items, error, origin, origin_queue)
+  if head_of(copy) then return end
+  local head = new_head()
+  head[STATE], head[PRIORITY], head[DUE] = WAITING, priority, NOW
+  create(copy, head, { task, payload, options, false, false, false, false, false, items, {}, max_crashes, NOW, false,
+    origin, origin_queue, NOW, false })
+  if error then set_error(copy, error) end
+  tell('work')
+end
+
+local function end_queued(id, reason)
+  local head = head_of(id)
+  if not head or not QUEUED[head[STATE]] then return false end
+  local error = not error_of(id) and reason
+  after_end(id, finish(id, REVOKED, error))
+  return true
+end
+
+-- Fails a job that waits for what will not come.
+local function strand(id, reason)
+  local head, card = head_of(id), card_of(id)
+  if head[STATE] ~= BLOCKED then return end
+  local instead = finish(id, FAILED, reason)
+  if card[GRAVE] and card[GRAVE][1] ~= QUEUE then bury(id, card[GRAVE][1], card[GRAVE][3]) end
+  after_end(id, instead)
+end
+
+-- A chain that a job waited for is over.
+function take.unblock(id, chain, state, error)
+  local head = head_of(id)
+  if not head or call('ZREM', INDEX, 'h' .. id .. chain) == 0 or head[STATE] ~= BLOCKED then return end
+  if state ~= COMPLETED and not card_of(id)[RUNS_ANYWAY] then
+    strand(id, stranded(chain, state, error))
+  elseif not head[FOLLOWS] and not is_held_up(id, head) then
+    place_queued(id)
+  end
+end
+
+-- A job of another queue, the last of a chain whose key is here, follows a chain of this queue.
+function take.follow(root, id, queue)
+  local head = head_of(root)
+  if not head or is_over(head) then return post(queue, 'unfollow', id, root, false, QUEUE) end
+  change(root)
+  if not head[DIGEST] then head[DIGEST] = '' end -- so that its end looks for who follows
+  add('g' .. root .. id .. queue)
+end
+function take.unfollow(id, root, instead, queue)
+  local head = head_of(id)
+  if not head or head[FOLLOWS] ~= root then return end
+  change(id)[FOLLOWS] = instead
+  place_queued(id)
+  if instead then post(queue, 'follow', instead, id, QUEUE) end
+end
+
+-- How a chain of this queue stands: its state, and its error.
+local function standing(root)
+  local head = head_of(root)
+  if not head then return REVOKED, 'it is gone' end
+  if head[NEXT] then return head[OVER] or RUNNING, false end
+  return head[STATE], head[ENDED] and short(error_of(root))
+end
+
+-- Somebody waits for a chain of this queue; `last_error` is that of its last job, if who asks has seen it.
+function take.wait(root, id, queue, last_error)
+  local state, error = standing(root)
+  local name = root .. id .. queue
+  if head_of(root) then
+    change(root)[AWAITED] = true
+    add('A' .. name)
+  end
+  if QUEUED[state] or state == RUNNING then
+    add('a' .. name)
+  else
+    post(queue, 'unblock', id, root, state, error or last_error)
+  end
+end
+function take.no_longer(root, id, queue)
+  remove('A' .. root .. id .. queue)
+  remove('a' .. root .. id .. queue)
+end
+
+-- Lets a job, which is blocked, wait for chains: { chain, queue, error } each.
+local function wait_for(id, chains)
+  for _, chain in ipairs(chains) do add('h' .. id .. chain[1]) end
+  -- All of them before any is taken: one that failed ends the job, and with it all its waiting.
+  local outermost = not working
+  working = true
+  for _, chain in ipairs(chains) do post(chain[2], 'wait', chain[1], id, QUEUE, chain[3]) end
+  if outermost then take_pending() end
+end
+
+-- Ends queued jobs whose time to start has passed; how many.
+local function expire_overdue(limit)
+  local overdue = until_time('X', NOW, limit)
+  for _, member in ipairs(overdue) do end_queued(string.sub(member, -16), EXPIRED) end
+  return #overdue
+end

@@ -1,0 +1,23 @@
+-- jobs: a page of a queue's jobs that match a filter, newest first.
+-- in: before which number or false, how many at most, a choice · out: jobs, and before which number to go on or false
+--! reads records showing choosing
+
+local MEMBERS, LOOKS = 4000, 250
+
+local asked = unpack_record(ARGV[3])
+local limit, choice = asked[2], asked[3]
+local most = choice[BY_IDS] and MEMBERS or LOOKS
+local looked, go_on = 0, false
+local members = call('ZREVRANGEBYLEX', INDEX, '(O' .. (asked[1] and number(asked[1]) or TOP), '[O', 'LIMIT', 0, most)
+for place, member in ipairs(members) do
+  local id = string.sub(member, -16)
+  if not choice[BY_IDS] or begins(id, choice[BY_IDS]) then
+    looked = looked + 1
+    choose(id, choice)
+  end
+  if chosen_number == limit or looked == LOOKS or place == most or read_enough() then
+    go_on = read_number(member, 2)
+    break
+  end
+end
+return reply({ choice_made(choice), go_on })

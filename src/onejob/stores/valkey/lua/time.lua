@@ -1,0 +1,4 @@
+-- time: the store's clock.
+--! reads records
+
+return reply(NOW)

@@ -1,0 +1,256 @@
+"""Wake-up hints: within the process through futures, between processes by PUBLISH on one channel, polling behind both.
+
+A hint is sent after the operation, by the client: a script that publishes would do so for every job. What comes while one
+is under way goes with the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from onejob.core.errors import OnejobError, StoreBusy
+from onejob.hints import ANY, Hints
+from onejob.home import Home
+from onejob.stores.valkey.address import Address
+from onejob.stores.valkey.driver import Client, connect
+
+logger = logging.getLogger("onejob")
+Publish = Callable[[str, str], Awaitable[object]]
+"""Sends a message on a channel, by a connection that does not listen."""
+
+POLL_PROVEN: Final = 5.0
+"""Seconds after which a waiter looks for himself though hints arrive: a line that has just died is not known to be dead,
+and nothing is kept for who did not listen."""
+POLL: Final = 1.0
+"""The same while no hint has been seen to arrive: nobody listens yet, or this user may not use the channel."""
+PROOF: Final = 5.0
+PROOF_AGAIN: Final = 2.0
+"""Seconds within which a line that is in doubt, because the server was away, has to prove itself; else it is made anew."""
+_ASK_AGAIN: Final = 0.1
+_PAUSE: Final = 0.005
+_SEND: Final = 5.0
+_MOST_BYTES: Final = 8_000
+_TEST: Final = "?"
+_LONGEST_BACKOFF: Final = 5.0
+
+
+def channel(address: Address) -> str:
+    """Where a store's hints go. Channels know no databases."""
+    return f"{address.namespace}:hints" + (f":{address.database}" if address.database else "")
+
+
+class Signals:
+    """Who waits for what in this process, and the line to other processes. From any thread, unless said otherwise."""
+
+    def __init__(self, address: Address, home: Home, publish: Publish) -> None:
+        self._hints = Hints()
+        self._home = home
+        self._line = Line(address, home, publish, self._hints.hear)
+        self._listens = False
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+
+    @property
+    def arrive(self) -> bool | None:
+        """Whether hints arrive; None if nobody has listened yet."""
+        return self._line.proven
+
+    def mark(self) -> int:
+        """How many hints have been heard so far."""
+        self._listen()
+        return self._hints.mark()
+
+    async def wait(self, topics: frozenset[str], timeout: float, since: int | None) -> bool:
+        """Sleep until one of the topics is hinted at, or was after `since`, or it is time to look; False: time is up."""
+        self._listen()
+        poll = POLL_PROVEN if self._line.proven else POLL
+        return await self._hints.wait(topics, min(timeout, poll), since, otherwise=timeout > poll)
+
+    def tell(self, topics: set[str]) -> None:
+        """Hint to everyone: called after an operation."""
+        self._hints.hear(topics)
+        with self._lock:
+            is_first = not self._told
+            self._told |= topics
+        if is_first:
+            self._home.post(self._pass_on)
+
+    def doubt(self) -> None:
+        """The server was away, and hints may have been lost with it."""
+        self._home.post(self._line.doubt)
+
+    def stop_listening(self) -> None:
+        """Hear no more of other processes; at home."""
+        self._listens = True
+        self._line.stop_listening()
+
+    async def close(self) -> None:
+        """Send what is still to be sent, and hang up; at home."""
+        self._pass_on()
+        await self._line.close()
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            topics, self._told = self._told, set()
+        if topics:
+            self._line.send(topics)
+
+    def _listen(self) -> None:
+        if not self._listens:
+            self._listens = True
+            self._home.post(self._line.listen)
+
+
+class Line:
+    """Sends hints and, once somebody waits, listens to those of others, on a connection for that alone. Lives at home."""
+
+    def __init__(
+        self, address: Address, home: Home, publish: Publish, hear: Callable[[set[str]], None]
+    ) -> None:
+        self._address = address
+        self._channel = channel(address)
+        self._home = home
+        self._publish = publish
+        self._hear = hear
+        self._name = secrets.token_hex(4)
+        self.proven: bool | None = None
+        self._warned = False
+        self._has_listened = False
+        self._test = ""
+        self._arrived = asyncio.Event()
+        self._doubted = asyncio.Event()
+        self._outgoing: set[str] = set()
+        self._sending: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    def send(self, topics: set[str]) -> None:
+        """Tell other processes, now or with the next."""
+        self._outgoing |= topics
+        if self._sending is None:
+            self._sending = self._home.spawn(self._send())
+
+    def listen(self) -> None:
+        """Begin to hear other processes."""
+        if self._listening is None:
+            self._listening = self._home.spawn(self._keep_listening())
+
+    def doubt(self) -> None:
+        """Find out whether the line still stands."""
+        if self._listening is not None:
+            self.proven = None
+            self._doubted.set()
+
+    def stop_listening(self) -> None:
+        """Hear no more of other processes."""
+        if self._listening is not None:
+            self._listening.cancel()
+
+    async def close(self) -> None:
+        """Send the rest, then hang up."""
+        if self._sending is not None:
+            with suppress(Exception):
+                await asyncio.wait_for(self._sending, _SEND)
+        self.stop_listening()
+        if self._listening is not None:
+            await asyncio.wait([self._listening])
+
+    async def _send(self) -> None:
+        failures = 0
+        while self._outgoing and failures < 3:
+            topics, self._outgoing = self._outgoing, set()
+            try:
+                async with asyncio.timeout(_SEND):
+                    await self._publish(self._channel, self._message(topics))
+                failures = 0
+            except Exception as error:
+                logger.debug("a hint to other processes could not be sent: %s", error)
+                self._outgoing |= topics
+                failures += 1
+                await asyncio.sleep(_backoff(failures))
+            await asyncio.sleep(_PAUSE)
+        self._outgoing.clear()  # after so many failures others will have looked by themselves
+        self._sending = None
+
+    def _message(self, topics: set[str]) -> str:
+        message = "\n".join((self._name, *sorted(topics)))
+        return message if len(message.encode()) <= _MOST_BYTES else f"{self._name}\n{ANY}"
+
+    async def _keep_listening(self) -> None:
+        failures = 0
+        while True:
+            client: Client | None = None
+            try:
+                client = await connect(self._address, channel=self._channel, hear=self._on_message)
+                await self._listen_until_lost(client)
+                failures = 0 if self.proven else failures + 1
+            except Exception as error:
+                failures += 1
+                logger.debug("hints cannot be listened to, so we poll: %s", error)
+            finally:
+                if self.proven:
+                    self.proven = None
+                if client is not None:
+                    await client.close()
+            await asyncio.sleep(_backoff(failures))
+
+    async def _listen_until_lost(self, client: Client) -> None:
+        while await self._prove(client, PROOF_AGAIN if self._has_listened else PROOF):
+            if self._has_listened:
+                self._hear({ANY})  # who knows what was told meanwhile
+            self._has_listened = True
+            await self._doubted.wait()
+
+    async def _prove(self, client: Client, limit: float) -> bool:
+        """Send ourselves something on another connection; True if it arrives."""
+        self._test = secrets.token_hex(4)
+        self._arrived.clear()
+        self._doubted.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await client.ask(
+                    "PING"
+                )  # by which it connects and subscribes; if it may not, this never ends
+                await self._send_test()
+        self.proven = self._arrived.is_set()
+        if not (self.proven or self._has_listened or self._warned):
+            self._warned = True
+            logger.warning(
+                "Hints do not arrive from Valkey at %s, so workers look for jobs once a second: this user needs the right "
+                "to use the channel %s (acl setuser … &%s +publish +subscribe).",
+                self._address.place,
+                self._channel,
+                self._channel,
+            )
+        return self.proven
+
+    async def _send_test(self) -> None:
+        while not self._arrived.is_set():  # the first may be sent before the subscription stands
+            try:
+                await self._publish(self._channel, f"{self._name}\n{_TEST}{self._test}")
+            except StoreBusy:
+                raise
+            except OnejobError as error:
+                logger.debug("a test of the hints was refused: %s", error)
+                return
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with what it waits for.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_AGAIN):
+                    await self._arrived.wait()
+
+    def _on_message(self, payload: bytes) -> None:
+        sender, *topics = payload.decode(errors="replace").split("\n")
+        if sender != self._name:
+            self._hear({topic for topic in topics if topic and not topic.startswith(_TEST)})
+        elif topics == [f"{_TEST}{self._test}"]:
+            self._arrived.set()
+
+
+def _backoff(failures: int) -> float:
+    return random.uniform(0.5, 1) * min(0.1 * 2**failures, _LONGEST_BACKOFF)

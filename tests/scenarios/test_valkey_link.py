@@ -1,0 +1,439 @@
+"""Scripts on a real Valkey and on a real cluster, and what can happen to the server and the way there: each call ends, in an
+answer or in an error that says what to do, and no later than its patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from servers.cluster import ValkeyCluster
+from servers.proxy import Proxy
+from servers.valkey import ValkeyServer
+from stage import eventually
+
+from onejob import OnejobError, StoreFull, StoreUnavailable
+from onejob.core.errors import StoreClosed
+from onejob.forking import PerProcess
+from onejob.stores.valkey.address import parse
+from onejob.stores.valkey.failures import ScriptRefused
+from onejob.stores.valkey.link import Link
+
+PATIENCE = 30.0
+HERE = Path(__file__).parent
+SCRIPTS = {
+    "echo": "return {KEYS[1], ARGV[1], 7, false, {}}",
+    "add": "redis.call('SADD', KEYS[1], ARGV[1]) return redis.call('SCARD', KEYS[1])",
+    "pass": "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1]) and 1",
+    "fail": "return redis.error_reply('GONE it is not there')",
+}
+
+
+@asynccontextmanager
+async def linked(url: str, **parameters: object) -> AsyncIterator[Link]:
+    more = "&".join(f"{name}={value}" for name, value in parameters.items())
+    link = Link(parse(f"{url}{'&' if '?' in url else '?'}{more}" if more else url), SCRIPTS.__getitem__)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield link
+    finally:
+        await link.close()
+
+
+def key(link: Link, name: str = "q") -> str:
+    return f"{{{link.address.namespace}:{name}}}:data"
+
+
+async def add(link: Link, number: int, name: str = "q") -> int:
+    return await link.run("add", [key(link, name)], [b"%d" % number])
+
+
+class Traffic:
+    """Hands that call one script after the other while something happens; every call must be answered."""
+
+    def __init__(self, link: Link, hands: int = 4) -> None:
+        self._link = link
+        self._hands = hands
+        self.acknowledged: list[int] = []
+
+    async def during(self, disturbance: Callable[[], Awaitable[object]]) -> None:
+        over = asyncio.Event()
+        hands = [asyncio.create_task(self._call(over, hand)) for hand in range(self._hands)]
+        await self._until(50)
+        await disturbance()
+        await self._until(len(self.acknowledged) + 50)
+        over.set()
+        await asyncio.gather(*hands)
+        last = -1
+        assert await add(self._link, last) == len(set(self.acknowledged)) + 1, (
+            "each counted once, and none is lost"
+        )
+
+    async def _call(self, over: asyncio.Event, hand: int) -> None:
+        number = hand
+        while not over.is_set():
+            await add(self._link, number)
+            self.acknowledged.append(number)
+            number += self._hands
+
+    async def _until(self, count: int) -> None:
+        while len(self.acknowledged) < count:  # noqa: ASYNC110 - the hands are busy, not we
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(params=["valkey", "cluster"])
+def url(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+async def test_a_script_returns_what_lua_returned(url: str) -> None:
+    async with linked(url) as link:
+        assert await link.run("echo", [key(link)], [b"\x00\xff\r\n"]) == [
+            key(link).encode(),
+            b"\x00\xff\r\n",
+            7,
+            None,
+            [],
+        ]
+
+
+async def test_a_script_that_refuses_says_so_by_its_first_word(url: str) -> None:
+    async with linked(url) as link:
+        with pytest.raises(ScriptRefused, match="the script fail") as caught:
+            await link.run("fail", [key(link)], [])
+        assert caught.value.code == "GONE"
+
+
+async def test_flushed_scripts_are_loaded_again(own_valkey: ValkeyServer) -> None:
+    async with linked(own_valkey.url) as link:
+        for number in range(3):
+            assert await add(link, number) == number + 1
+            own_valkey.execute("SCRIPT FLUSH")
+
+
+async def test_calls_come_from_any_loop_and_thread(valkey_url: str) -> None:
+    async with linked(valkey_url) as link:
+
+        def elsewhere(number: int) -> None:
+            asyncio.run(add(link, number))
+
+        threads = [threading.Thread(target=elsewhere, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        await asyncio.gather(*(add(link, number) for number in range(4, 8)))
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+        assert await link.at_home(lambda: add(link, 8)) == 9
+
+
+async def test_a_restart_is_ridden_out(own_valkey: ValkeyServer) -> None:
+    async with linked(own_valkey.url) as link:
+        await Traffic(link).during(lambda: asyncio.to_thread(own_valkey.restart))
+
+
+async def test_a_kill_is_ridden_out_and_nothing_acknowledged_is_lost(own_valkey: ValkeyServer) -> None:
+    def kill() -> None:
+        own_valkey.kill()
+        own_valkey.start()
+
+    async with linked(own_valkey.url) as link:
+        await Traffic(link).during(lambda: asyncio.to_thread(kill))
+
+
+async def test_another_run_of_the_server_has_another_name(own_valkey: ValkeyServer) -> None:
+    async with linked(own_valkey.url) as link:
+        before = await link.run_id()
+        assert await link.run_id(key(link)) == before
+        await asyncio.to_thread(own_valkey.restart)
+        assert await link.run_id() != before
+
+
+@pytest.mark.parametrize("act", ["cut before", "cut after"])
+async def test_a_call_whose_connection_was_cut_is_made_again(valkey_url: str, act: str) -> None:
+    async with Proxy(valkey_url) as proxy, linked(proxy.url) as link:
+        await add(link, 1)
+        trap = proxy.trap(b"4711", act)  # type: ignore[arg-type]
+        assert await add(link, 4711) == 2
+        assert trap.sprung.is_set()
+
+
+async def test_a_call_on_a_line_that_fell_silent_is_made_again_on_another(valkey_url: str) -> None:
+    async with Proxy(valkey_url) as proxy, linked(proxy.url, patience=2) as link:
+        await add(link, 1)
+        trap = proxy.trap(b"4711", "hold")
+        began = time.monotonic()
+        assert await add(link, 4711) == 2
+        assert trap.sprung.is_set()
+        assert time.monotonic() - began < 2
+
+
+async def test_heartbeats_pass_while_the_line_for_calls_is_silent(valkey_url: str) -> None:
+    async with Proxy(valkey_url) as proxy, linked(proxy.url, patience=20) as link:
+        await add(link, 1)
+        trap = proxy.trap(b"4711", "hold")
+        call = asyncio.create_task(add(link, 4711))
+        await trap.sprung.wait()
+        async with asyncio.timeout(5):  # the call's line is given up after eight seconds
+            for number in range(10):
+                await link.run("echo", [key(link)], [b"%d" % number], beat=True)
+        assert not call.done()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+
+async def test_a_dead_line_holds_up_no_call_past_its_patience(valkey_url: str) -> None:
+    async with Proxy(valkey_url) as proxy, linked(proxy.url, patience=1) as link:
+        await add(link, 1)
+        proxy.stall()
+        began = time.monotonic()
+        refused = await asyncio.gather(*(add(link, number) for number in range(5)), return_exceptions=True)
+        assert time.monotonic() - began < 2
+        assert [type(error) for error in refused] == [StoreUnavailable] * 5, refused
+        assert "it is not known whether the call counted" in str(refused[0])
+        proxy.resume()
+        assert await add(link, 1) >= 1
+
+
+async def test_a_frozen_server_is_waited_for(own_valkey: ValkeyServer) -> None:
+    async with linked(own_valkey.url, patience=2) as link:
+        await add(link, 1)
+        with own_valkey.frozen():
+            with pytest.raises(StoreUnavailable):
+                await add(link, 2)
+            waiting = asyncio.create_task(add(link, 3))
+            await asyncio.sleep(0)
+        assert await waiting in (2, 3)
+
+
+async def test_cancelled_calls_leave_the_link_usable(url: str) -> None:
+    async with linked(url) as link:
+        await add(link, 0)
+        for number in range(50):
+            call = asyncio.create_task(add(link, number))
+            await asyncio.sleep(0 if number % 2 else 0.0002)  # some are under way by then, some are not
+            call.cancel()
+            with suppress(asyncio.CancelledError):
+                await call
+        assert await add(link, 0) >= 1
+
+
+async def test_a_closed_link_is_closed_and_calls_under_way_end_first(valkey_url: str) -> None:
+    async with linked(valkey_url) as link:
+        await link.open()
+        calls = [asyncio.create_task(add(link, number)) for number in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.gather(link.close(), link.close())
+        assert len(await asyncio.gather(*calls)) == 20
+        with pytest.raises(StoreClosed):
+            await add(link, 1)
+
+
+async def test_a_link_that_was_never_used_is_closed(valkey_url: str) -> None:
+    async with linked(valkey_url):
+        pass
+
+
+async def test_connections_end_with_the_link_closed_or_abandoned(own_valkey: ValkeyServer) -> None:
+    async def ours() -> int:
+        return own_valkey.execute("INFO", "clients")["connected_clients"] - 1
+
+    async with linked(own_valkey.url) as link:
+        await link.run("echo", [key(link)], [b""])
+        await link.run("echo", [key(link)], [b""], beat=True)
+        assert await ours() == 2
+    await eventually(lambda: _is(ours(), 0))
+    async with linked(own_valkey.url) as link:
+        await link.open()
+        link.abandon()
+        await eventually(lambda: _is(ours(), 0))
+
+
+async def _is(value: Awaitable[object], expected: object) -> bool:
+    return await value == expected
+
+
+async def test_a_server_that_evicts_is_refused_until_it_does_not() -> None:
+    with ValkeyServer(maxmemory_policy="allkeys-lru", appendonly="yes") as server:
+        async with linked(server.url) as link:
+            with pytest.raises(OnejobError, match="CONFIG SET maxmemory-policy noeviction"):
+                await add(link, 1)
+            server.execute("CONFIG SET", "maxmemory-policy", "noeviction")
+            assert await add(link, 1) == 1
+
+
+async def test_memory_that_is_full_is_told_and_what_frees_some_still_passes() -> None:
+    with ValkeyServer(maxmemory="1mb", appendonly="yes") as server:
+        async with linked(server.url) as link:
+            with pytest.raises(StoreFull, match=r"no memory left.*nothing was stored.*raise its maxmemory"):
+                await add(link, 1)
+            assert await link.run("pass", [key(link)], [b"1"]) == 1
+
+
+async def test_a_server_that_keeps_nothing_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    with ValkeyServer(save="", appendonly="no") as server, caplog.at_level(logging.WARNING, "onejob"):
+        async with linked(server.url) as link:
+            await asyncio.gather(*(add(link, number) for number in range(5)))
+    assert [record.getMessage().count("CONFIG SET appendonly yes") for record in caplog.records] == [1]
+
+
+@pytest.mark.parametrize("forbidden", ["-config", "-config -cluster"])
+async def test_a_user_who_may_not_see_settings_is_served(own_valkey: ValkeyServer, forbidden: str) -> None:
+    own_valkey.execute("ACL SETUSER", "bob", "on", ">pw", "~*", "&*", "+@all", *forbidden.split())
+    async with linked(own_valkey.url.replace("//", "//bob:pw@")) as link:
+        assert await add(link, 1) == 1
+
+
+async def test_a_user_without_rights_is_told_which(own_valkey: ValkeyServer) -> None:
+    own_valkey.execute("ACL SETUSER", "bob", "on", ">pw", "~other:*", "+@all")
+    async with linked(own_valkey.url.replace("//", "//bob:pw@")) as link:
+        with pytest.raises(OnejobError, match=r"lacks a right.*acl setuser NAME ~\{onejob:\*"):
+            await add(link, 1)
+
+
+async def test_the_rights_that_are_named_suffice(own_valkey: ValkeyServer) -> None:
+    own_valkey.execute("ACL SETUSER", "bob", "on", ">pw", "~other:*", "+@all")
+    async with linked(own_valkey.url.replace("//", "//bob:pw@")) as link:
+        with pytest.raises(OnejobError) as caught:
+            await add(link, 1)
+    rights = str(caught.value).rpartition("acl setuser NAME ")[2].rstrip(".")
+    own_valkey.execute("ACL SETUSER", "tom", "on", ">pw", *rights.split())
+    async with linked(own_valkey.url.replace("//", "//tom:pw@")) as link:
+        assert await add(link, 1) == 1
+        link.signals.mark()
+        await eventually(lambda: _is(_value(link.signals.arrive), True))
+
+
+async def _value(value: object) -> object:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("valkey://", "valkey://bob:wrong@"), "refused the login"),
+        (("valkey://", "valkeys://"), "it speaks no TLS"),
+        (("?", "/99?"), "DB index is out of range"),
+        (("valkey://", "valkey+cluster://"), "cluster support disabled"),
+    ],
+)
+async def test_a_url_that_never_works_is_told_in_the_servers_words_at_once(
+    valkey_url: str, change: tuple[str, str], message: str
+) -> None:
+    async with linked(valkey_url.replace(*change)) as link:
+        began = time.monotonic()
+        with pytest.raises(OnejobError, match=message):
+            await add(link, 1)
+        assert time.monotonic() - began < 8, "before patience is over"
+
+
+async def test_nobody_there_is_told_in_the_systems_words(own_valkey: ValkeyServer) -> None:
+    own_valkey.stop()
+    async with linked(own_valkey.url, patience=1.5) as link:
+        with pytest.raises(StoreUnavailable, match=r"refused.*nothing was stored.*Is it running there"):
+            await add(link, 1)
+        own_valkey.start()
+        assert await add(link, 1) == 1
+
+
+async def test_a_node_of_a_cluster_is_no_single_server(cluster_url: str) -> None:
+    single = cluster_url.replace("valkey+cluster://", "valkey://").partition(",")[0]
+    async with linked(single) as link:
+        with pytest.raises(OnejobError, match=r"is a node of a cluster: .*valkey\+cluster://"):
+            await add(link, 1)
+
+
+async def test_the_primary_is_found_again_after_a_failover(own_valkey: ValkeyServer) -> None:
+    with ValkeyServer(appendonly="yes") as other:
+        other.execute("REPLICAOF", "127.0.0.1", own_valkey.port)
+        await eventually(
+            lambda: _is(_value(other.execute("INFO", "replication")["master_link_status"]), "up")
+        )
+        async with linked(f"valkey://{own_valkey.address},{other.address}") as link:
+
+            async def fail_over() -> None:
+                own_valkey.execute("FAILOVER", "TO", "127.0.0.1", other.port)
+
+            await Traffic(link).during(fail_over)
+            assert own_valkey.execute("INFO", "replication")["role"] == "slave"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+async def test_a_forked_child_has_a_link_of_its_own(valkey_url: str) -> None:
+    links = PerProcess(lambda: Link(parse(valkey_url), SCRIPTS.__getitem__))
+    await add(links.get(), 1)
+    child = os.fork()
+    if not child:  # no more than the one thread that forked is there
+        code = 1
+        try:
+            code = int(asyncio.run(_add_and_close(links.get())) != 2)
+        finally:
+            os._exit(code)
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    assert status == 0
+    assert await add(links.get(), 3) == 3
+    await links.get().close()
+
+
+async def _add_and_close(link: Link) -> int:
+    async with asyncio.timeout(PATIENCE):
+        count = await add(link, 2)
+        await link.close()
+    return count
+
+
+@pytest.mark.parametrize("first", ["the user", "ours"])
+def test_answers_do_not_wait_for_the_loop_of_a_users_own_client(valkey_url: str, first: str) -> None:
+    """In a process of its own: it matters who makes the first client."""
+    program = [sys.executable, "-W", "error", str(HERE / "valkey_neighbour.py"), valkey_url, first]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
+    assert done.stdout == "answered\n", done.stderr
+
+
+async def test_a_slot_may_move_while_calls_run(own_cluster: ValkeyCluster) -> None:
+    async with linked(own_cluster.url) as link:
+        await add(link, 0)
+        slot = own_cluster.slot(key(link))
+
+        async def move_there_and_back() -> None:
+            home = own_cluster.owner(slot)
+            away = next(node for node in own_cluster.nodes if node is not home)
+            for to in (away, home, away):
+                await asyncio.to_thread(own_cluster.move_slot, slot, to)
+
+        await Traffic(link).during(move_there_and_back)
+        assert own_cluster.nodes.index(own_cluster.owner(slot)) >= 0
+
+
+async def test_calls_find_their_node_while_a_slot_is_between_two(own_cluster: ValkeyCluster) -> None:
+    async with linked(own_cluster.url) as link:
+        assert await add(link, 1) == 1
+        slot = own_cluster.slot(key(link))
+        to = next(node for node in own_cluster.nodes if node is not own_cluster.owner(slot))
+        with own_cluster.slot_on_the_move(slot, to) as source:
+            assert await add(link, 2) == 2
+            assert own_cluster.move_keys(slot, source, to, 100) == 1
+            assert await add(link, 3) == 3
+        assert await add(link, 4) == 4
+
+
+async def test_a_node_of_a_cluster_may_be_killed_and_come_back(own_cluster: ValkeyCluster) -> None:
+    async with linked(own_cluster.url) as link:
+        await add(link, 0)
+        node = own_cluster.owner(own_cluster.slot(key(link)))
+
+        def kill() -> None:
+            node.kill()
+            node.start()
+            own_cluster.wait_until_whole()
+
+        await Traffic(link).during(lambda: asyncio.to_thread(kill))

@@ -1,0 +1,222 @@
+"""The processes of a soak on Valkey, what is done to them, and how a soak goes: work, disturb, wait for the last job, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from servers.layout_checks import left_over
+from valkey_oracle import Event, Result, judged
+from valkey_soak_app import GRAVES, QUEUES, History
+
+from onejob import App
+from onejob.core.job import LIVE
+from onejob.store import Retention
+
+T = TypeVar("T")
+HERE = Path(__file__).parent
+Disturb = Callable[["Crew", float], Awaitable[None]]
+PATIENCE = 30.0
+"""Seconds within which what must happen happens, on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Soak:
+    """How much, and for how long (seconds)."""
+
+    seconds: float
+    producers: int = 3
+    workers: int = 3
+    lease: float = 30.0
+    breath: float = 0.02
+    fault: str = ""
+    patience: float = 40.0
+    """Until everything must have ended after the last call."""
+    seed: int = 1
+
+
+class Watch:
+    """Follows the histories as they grow: which runs are open now, and how often a job has begun."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: Counter[Path] = Counter()
+        self.open: dict[tuple[str, int], Event] = {}
+        self.attempts: Counter[str] = Counter()
+
+    def look(self) -> None:
+        for path in self._folder.glob("*.history"):
+            with path.open("rb") as file:
+                file.seek(self._read[path])
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read[path] += len(whole)
+            for line in whole.splitlines():
+                self._take(json.loads(line))
+
+    def _take(self, event: Event) -> None:
+        if event["event"] == "begin":
+            self.open[event["job"], event["attempt"]] = event
+            self.attempts[event["job"]] = max(self.attempts[event["job"]], event["attempt"])
+        elif event["event"] == "end":
+            self.open.pop((event["job"], event["attempt"]), None)
+
+
+class Crew:
+    """Those who enqueue and those who work."""
+
+    def __init__(self, soak: Soak, url: str, folder: Path) -> None:
+        self.soak = soak
+        self.folder = folder
+        self.dice = random.Random(soak.seed)
+        path = os.pathsep.join((str(HERE), str(HERE.parent)))
+        self._env = {**os.environ, "ONEJOB_URL": url, "PYTHONPATH": path, "SOAK_FOLDER": str(folder)}
+        self._env["SOAK_BREATH"] = str(soak.breath)
+        if soak.fault:
+            self._env["SOAK_FAULT"] = soak.fault
+        self._history = History(folder)
+        self._watch = Watch(folder)
+        self.workers = [self._work() for _ in range(soak.workers)]
+        self.killed = self.frozen = 0
+
+    def produce(self) -> list[subprocess.Popen[bytes]]:
+        seconds, seed = str(self.soak.seconds), str(self.soak.seed)
+        return [
+            self._start("valkey_producer.py", seconds, str(number), seed)
+            for number in range(self.soak.producers)
+        ]
+
+    async def kill_a_worker(self) -> None:
+        """Without a word, if possible while it runs something; another takes its place."""
+        busy: Sequence[int] = range(len(self.workers))
+        with suppress(TimeoutError):
+            busy = await self._until(self._busy, within=1)
+        victim = self.workers.pop(self.dice.choice(busy))
+        victim.kill()
+        victim.wait()
+        self._history.write("killed", victim=victim.pid)
+        self.killed += 1
+        self.workers.append(self._work())
+
+    async def freeze_a_worker(self) -> None:
+        """Stop one in the midst of a slow job, until another has begun that anew; it does not know when it wakes."""
+        begun = await self._until(self._slow_run)
+        victim = next((worker for worker in self.workers if worker.pid == begun["pid"]), None)
+        if victim is None:
+            return
+        victim.send_signal(signal.SIGSTOP)
+        try:
+            self._watch.look()
+            if (begun["job"], begun["attempt"]) not in self._watch.open:
+                return  # it has ended meanwhile
+            await self._until(lambda: self._begun_anew(begun))
+            self.frozen += 1
+        finally:
+            victim.send_signal(signal.SIGCONT)
+
+    def stop(self) -> list[int]:
+        for worker in self.workers:
+            worker.send_signal(signal.SIGTERM)
+        return [worker.wait(60) for worker in self.workers]
+
+    def abandon(self) -> None:
+        """Nobody survives the test."""
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+
+    def _busy(self) -> list[int] | None:
+        """The places of workers that run something."""
+        self._watch.look()
+        pids = {begun["pid"] for begun in self._watch.open.values()}
+        return [place for place, worker in enumerate(self.workers) if worker.pid in pids] or None
+
+    def _slow_run(self) -> Event | None:
+        """A run that lasts, and that a worker of ours has just begun for the first time."""
+        self._watch.look()
+        pids = {worker.pid for worker in self.workers}
+        slow = [begun for begun in self._watch.open.values() if begun["task"] == "slow"]
+        return next((begun for begun in slow if begun["pid"] in pids and begun["attempt"] == 1), None)
+
+    def _begun_anew(self, begun: Event) -> bool | None:
+        self._watch.look()
+        return self._watch.attempts[begun["job"]] > 1 or None
+
+    async def _until(self, look: Callable[[], T | None], within: float = PATIENCE) -> T:
+        async with asyncio.timeout(within):
+            while (found := look()) is None:  # noqa: ASYNC110 - it happens in other processes
+                await asyncio.sleep(0.02)
+        return found
+
+    def _work(self) -> subprocess.Popen[bytes]:
+        command = ("-c", "from onejob.cli import main; main()", "worker", "valkey_soak_app:app", "--quiet")
+        return self._start(
+            *command, "--queues", ",".join(QUEUES), "--lease", str(self.soak.lease), "--poll", "0.5"
+        )
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen([sys.executable, *arguments], env=self._env, cwd=HERE, stderr=log)
+
+
+async def soaked(soak: Soak, url: str, folder: Path, *, disturb: Disturb | None = None) -> Result:
+    """Let everybody work, wait until all is done, and judge."""
+    async with App(url) as app:
+        await app.store.open()
+        crew = Crew(soak, url, folder)
+        try:
+            await all_at_work(app, crew)
+            producers = crew.produce()
+            disturbed = None if disturb is None else asyncio.create_task(disturb(crew, soak.seconds))
+            for producer in producers:
+                assert await asyncio.to_thread(producer.wait, soak.seconds + 90) == 0
+            if disturbed is not None:
+                await disturbed
+            await all_at_work(app, crew)  # who was killed has been replaced
+            await all_ended(app, soak.patience)
+            ends = await asyncio.to_thread(crew.stop)
+        finally:
+            crew.abandon()
+        assert ends == [0] * len(ends), ends
+        result = judged(folder, url)
+        later = await app.store.time() + 3_600_000
+        await app.adelete_many(f"queue:{GRAVES}")
+        while (await app.store.prune(Retention(0, 0, 0), 100_000, now=later)).more:
+            pass
+        result.leaks += left_over(url)
+    return result
+
+
+async def all_at_work(app: App, crew: Crew) -> None:
+    """Wait until everybody has begun to beat."""
+    async with asyncio.timeout(PATIENCE):
+        while not {worker.pid for worker in crew.workers} <= {one.pid for one in await app.store.workers()}:
+            await app.store.wait(frozenset(), 0.05)
+
+
+async def all_ended(app: App, patience: float) -> None:
+    """Wait for the last job; what has not ended in time is for the oracle to name."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        mark = app.store.mark()
+        counts = await app.store.counts()
+        if not any(counts.get(queue, {}).get(state) for queue in QUEUES for state in LIVE):
+            return
+        await app.store.wait(frozenset({f"done:{queue}" for queue in QUEUES}), 0.2, since=mark)
+
+
+def shown(title: str, result: Result, **more: object) -> None:
+    lines = [f"\n{title}", result.table(), *(f"  {name:<14}{value!s:>9}" for name, value in more.items())]
+    print("\n".join(lines))  # noqa: T201 - the result of a soak is its table; pytest -s shows it

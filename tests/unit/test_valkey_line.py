@@ -1,0 +1,46 @@
+"""The line on which hints come from other processes: it can be hung up at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from onejob.home import Home
+from onejob.stores.valkey import signals
+from onejob.stores.valkey.address import parse
+from onejob.stores.valkey.signals import Line
+
+
+class Listener:
+    """A client to whom nobody says anything."""
+
+    async def ask(self, *command: str) -> bytes:
+        return b"PONG"
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("ticks", range(6))
+async def test_a_hint_that_arrives_while_it_is_hung_up_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, ticks: int
+) -> None:
+    async def connect(*_: object, **__: object) -> Listener:
+        return Listener()
+
+    async def publish(_channel: str, message: str) -> None:
+        loop.call_soon(line._on_message, message.encode())
+        close_after(ticks)
+
+    def close_after(ticks: int) -> None:
+        if ticks:
+            loop.call_soon(close_after, ticks - 1)
+        else:
+            closing.set_result(loop.create_task(line.close()))
+
+    loop = asyncio.get_running_loop()
+    closing: asyncio.Future[asyncio.Task[None]] = loop.create_future()
+    monkeypatch.setattr(signals, "connect", connect)
+    line = Line(parse("valkey://localhost"), Home("unused", lambda: None), publish, lambda _topics: None)
+    line.listen()
+    await asyncio.wait_for(await closing, 5)
