@@ -40,6 +40,9 @@ HOT = 3
 EPOCHS_PER_SECOND = 2
 """How often the keys of those policies change that promise freshness: a later call would hide what was lost."""
 
+LEAST = 40
+"""Calls that each hand makes, however long servers that are killed keep it waiting."""
+
 
 class Producer:
     """Several hands that call at random and write down what was acknowledged, and when."""
@@ -61,11 +64,13 @@ class Producer:
             *(self._fresh, self._fresh, self._keyed, self._keyed, self._collected, self._doomed, self._slow),
             *(self._ordered, self._wide, self._paced, self._many, self._join),
         ]
-        while time.monotonic() < end:
+        made = 0
+        while time.monotonic() < end or made < LEAST:
             try:
                 await self._dice.choice(kinds)()
             except StoreBusy:  # not acknowledged: it may count or not, and nobody relies on it
                 continue
+            made += 1
             await asyncio.sleep(self._dice.uniform(0, BREATH))
 
     async def _own_key(self, end: float) -> None:
