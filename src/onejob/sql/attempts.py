@@ -5,7 +5,7 @@ from __future__ import annotations
 from onejob.core.job import ENDED, State
 from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 
-_IN_PLACE = frozenset({Move.HAND_BACK, Move.LOSE})
+IN_PLACE = frozenset({Move.HAND_BACK, Move.LOSE})
 """Moves after which a job keeps its due time, and so its place in line."""
 
 
@@ -25,7 +25,7 @@ def changes(one: Settlement, state: State, now: int) -> tuple[object, ...]:
     return (
         state,
         now if ends else None,
-        None if ends or one.move in _IN_PLACE else now + one.delay,
+        None if ends or one.move in IN_PLACE else now + one.delay,
         rule.attempt,
         rule.failures,
         rule.crashes,

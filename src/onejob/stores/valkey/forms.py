@@ -10,7 +10,8 @@ from onejob.core.dedup import Plan, Rules, Verdict
 from onejob.core.job import ChainId, Claimed, Job, JobId, Lease, NewJob, State
 from onejob.core.judge import Answer, Outcome
 from onejob.core.lane import LanePlan
-from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
+from onejob.core.lifecycle import ENDING, MOVES, Settlement
+from onejob.sql.attempts import IN_PLACE
 from onejob.sql.ids import id_from_bytes, id_to_bytes, is_id
 from onejob.sql.lanes import rate_of
 from onejob.stores.valkey.wire import blob, blob_or_false, id_blob
@@ -26,8 +27,6 @@ STATES: Final[dict[bytes, State]] = {
     b"v": State.REVOKED,
 }
 LETTERS: Final = {state: letter.decode() for letter, state in STATES.items()}
-_IN_PLACE: Final = frozenset({Move.HAND_BACK, Move.LOSE})
-"""Moves after which a job keeps its due time, and so its place in line."""
 
 Waited = tuple[bytes, str, str | bool]
 """A chain that a job waits for: its id, its queue, and the error of its last job, if that is known."""
@@ -132,7 +131,7 @@ def settlement(
         rule.failures,
         rule.crashes,
         rule.misses,
-        one.move in _IN_PLACE,
+        one.move in IN_PLACE,
         rule.orphaned,
         instead is not None and (_other_task(instead, one.then),),
     )
