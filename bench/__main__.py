@@ -1,84 +1,187 @@
-"""`python -m bench`: takes the figures, prints them beside the bare engine's and keeps them in results/."""
+"""`python -m bench`: takes the figures, prints them, and leaves tables, plots and raw figures in results/."""
 
 from __future__ import annotations
 
-import json
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import click
 
-from bench import machine
-from bench.contests import STORES, Contest, contest
+from bench import machine, results
+from bench.contests import STORES, Company, Contest, Counts, contest
+from bench.costs import ROWS, StoreCosts, measured
+from bench.costs_page import as_tables
 from bench.figures import Trial
-from bench.report import Report
-from bench.runner import Progress, Runner, steps
-from bench.trials import QUICK, Scale, Trials
+from bench.record import as_json, recorded
+from bench.report import as_text
+from bench.runner import Progress, Results, Runner, steps
+from bench.trials import SUBSETS, trials
+from bench.trials.setting import QUICK, SMALL, Scale, Setting
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 PATIENCE = 45.0
-"""Seconds to wait in all for the machine to become idle."""
+"""Seconds to wait for the machine to become idle, in all and for each store."""
+ROUNDS = 5
+"""In which costs are taken."""
+HASTE = 2.0
+"""The same where all has to be done in three minutes."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--store", type=click.Choice(list(STORES)), default="sqlite", show_default=True, help="On which store."
+    "--store",
+    "stores",
+    metavar="NAME,…",
+    default="all",
+    show_default=True,
+    help=f"On which stores: {', '.join(STORES)}, all.",
 )
-@click.option("--runs", type=click.IntRange(1), help="How often each figure is taken. [default: 3; quick: 1]")
-@click.option("--only", metavar="NAME,…", help="Only these trials; --list names them.")
-@click.option("--list", "listing", is_flag=True, help="Name the trials, and end.")
+@click.option("--runs", type=click.IntRange(1), help="How often each figure is taken. [default: 3; else 1]")
+@click.option("--only", metavar="NAME,…", help="Only these trials or subsets; --list names them.")
+@click.option("--list", "listing", is_flag=True, help="Name the trials and subsets, and end.")
 @click.option("--quick", is_flag=True, help="One run, less of everything, no peers.")
+@click.option("--ours", is_flag=True, help="Ourselves alone, in small: all stores in under three minutes.")
 @click.option("--peers/--no-peers", default=True, help="Measure other job queues, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--name", help="What the files in results/ are called. [default: full, or latest if it is less]"
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    default=results.FOLDER,
+    help="Where they go instead of results/.",
+)
+@click.option("--costs", is_flag=True, help="What one job costs instead, on either side, and end.")
+@click.option("--redraw", is_flag=True, help="Make tables and plots again of the raw figures, and end.")
+@click.option("--json", "in_json", is_flag=True, help="Print JSON.")
 def main(
-    store: str, runs: int | None, only: str | None, listing: bool, quick: bool, peers: bool, as_json: bool
+    stores: str,
+    runs: int | None,
+    only: str | None,
+    listing: bool,
+    quick: bool,
+    ours: bool,
+    peers: bool,
+    name: str | None,
+    into: Path,
+    costs: bool,
+    redraw: bool,
+    in_json: bool,
 ) -> None:
-    """Measure onejob beside the bare engine and its peers. Aims are judged, but being slow is no failure."""
+    """Measure onejob beside the bare engines and its peers. Aims are judged, but being slow is no failure."""
+    if redraw:
+        results.redraw(name or results.FULL, into)
+        return
+    if costs:
+        print(_costs(_stores(stores), runs or ROUNDS, share=0.1 if quick or ours else 1.0))
+        return
+    scale = SMALL if ours else QUICK if quick else Scale()
+    company = Company.OURS if ours else Company.ALL if peers and not quick else Company.NO_PEERS
+    is_full = scale == Scale() and company is Company.ALL and only is None and stores == "all"
+    runs = runs or (3 if scale == Scale() else 1)
+    signal.signal(signal.SIGTERM, _cut_short)
     started = time.monotonic()
     notes = list[str]()
-    scale = QUICK if quick else Scale()
-    runs = runs or (1 if quick else 3)
-    with _scratch() as scratch:
-
-        def trials(*, with_peers: bool) -> tuple[Contest, list[Trial]]:
-            field = contest(store, scratch, notes, scale.stamped, with_peers=with_peers)
-            return field, _chosen(list(Trials(field, scale, scratch / "filled")), only)
-
-        field, chosen = trials(with_peers=False)
+    with _scratch() as scratch, ExitStack() as engines:
+        chosen, contests = _entered(_stores(stores), only, scale, company, scratch, notes)
         if listing:
-            print("\n".join(trial.name for trial in chosen))
+            print(_names(chosen))
             return
-        if peers and not quick and not STORES[store].isdisjoint(trial.name for trial in chosen):
-            notes.clear()
-            field, chosen = trials(with_peers=True)
-        engine = field.engine
-        with closing(engine), _progress(steps(chosen, runs)) as progress:
-            runner = Runner(scratch, engine.forget, machine.Idleness(PATIENCE), progress)
-            results = runner.run(chosen, runs)
-            settings = {"engine": f"{engine.name} ({engine.durability})", "runs": runs}
-        taken = {"seconds": round(time.monotonic() - started)}
-        report = Report(chosen, results, machine.describe(scratch), {**settings, **taken}, notes)
-    data = json.dumps(report.as_data(), indent=2, ensure_ascii=False)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{store}.json").write_text(data + "\n")
-    print(data if as_json else report.as_text())
-    sys.exit(1 if results.failures else 0)
+        for field in contests.values():
+            engines.enter_context(closing(field.engine))
+        idleness = machine.Idleness(HASTE, look=0.05) if ours else machine.Idleness(PATIENCE * len(contests))
+        # Asked for now: a server may be gone when a run is cut short.
+        durability = {store: field.engine.durability for store, field in contests.items()}
+        found = Results()
+        with _progress(steps(chosen, runs)) as progress:
+            forget = {store: field.engine.forget for store, field in contests.items()}
+            try:
+                Runner(scratch, forget, idleness, progress).run(chosen, runs, found)
+            except KeyboardInterrupt:
+                notes.append("the run was cut short")
+        settings = {"measured": company.value, "runs": runs, "seconds": round(time.monotonic() - started)}
+        settings |= durability
+        record = recorded(chosen, found, machine.describe(scratch), settings, notes)
+    results.keep(record, name or (results.FULL if is_full else results.LATEST), into)
+    print(as_json(record).decode() if in_json else as_text(record))
+    sys.exit(1 if found.failures else 0)
 
 
-def _chosen(trials: list[Trial], only: str | None) -> list[Trial]:
-    if only is None:
-        return trials
-    names = [name.strip() for name in only.split(",")]
-    known = [trial.name for trial in trials]
+def _costs(stores: Sequence[str], rounds: int, share: float) -> str:
+    """Tables of what one job costs, from rounds that have a share of the usual jobs."""
+    found: list[StoreCosts] = []
+    with _scratch() as scratch, _progress(len(stores) * rounds * len(ROWS)) as progress:
+        for store in stores:
+            home = scratch / store
+            home.mkdir()
+            with closing(contest(store, home, [], Counts(1, 1), Company.OURS).engine) as engine:
+                found.append(measured(engine, home, rounds, share, progress))
+    return as_tables(found)
+
+
+def _cut_short(*_: object) -> None:
+    """Who is told to end reports what there is; being told twice changes nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _entered(
+    stores: Sequence[str],
+    only: str | None,
+    scale: Scale,
+    company: Company,
+    scratch: Path,
+    notes: list[str],
+) -> tuple[list[Trial], dict[str, Contest]]:
+    """The chosen trials, each on all stores before the next, and the contests that they belong to."""
+
+    def enter(store: str, company: Company, notes: list[str]) -> tuple[Contest, list[Trial]]:
+        home = scratch / store
+        home.mkdir(exist_ok=True)
+        field = contest(store, home, notes, Counts(scale.stamped, scale.loaded), company)
+        return field, trials(Setting(store, field, scale, home / "filled"))
+
+    known = {store: enter(store, Company.OURS, [])[1] for store in stores}
+    names = _chosen(list(dict.fromkeys(trial.name for each in known.values() for trial in each)), only)
+    contests: dict[str, Contest] = {}
+    taken: list[Trial] = []
+    for store in stores:
+        is_peerless = company is Company.ALL and STORES[store].isdisjoint(names)
+        contests[store], entered = enter(store, Company.NO_PEERS if is_peerless else company, notes)
+        taken += [trial for trial in entered if trial.name in names]
+    return sorted(taken, key=lambda trial: names.index(trial.name)), contests
+
+
+def _stores(stores: str) -> list[str]:
+    if stores == "all":
+        return list(STORES)
+    names = [name.strip() for name in stores.split(",")]
     for name in names:
-        if name not in known:
-            raise click.UsageError(f"There is no trial {name!r}: there are {', '.join(known)}.")
-    return [trial for trial in trials if trial.name in names]
+        if name not in STORES:
+            raise click.UsageError(f"There is no store {name!r}: there are {', '.join(STORES)}, and all.")
+    return names
+
+
+def _chosen(known: list[str], only: str | None) -> list[str]:
+    if only is None:
+        return known
+    chosen = set[str]()
+    for name in (word.strip() for word in only.split(",")):
+        if name not in known and name not in SUBSETS:
+            raise click.UsageError(f"There is no trial {name!r}: there are {', '.join([*known, *SUBSETS])}.")
+        chosen.update(SUBSETS.get(name, (name,)))
+    return [name for name in known if name in chosen]
+
+
+def _names(chosen: Sequence[Trial]) -> str:
+    names = list(dict.fromkeys(trial.name for trial in chosen))
+    subsets = [f"{subset}: {', '.join(members)}" for subset, members in SUBSETS.items()]
+    return "\n".join([*names, "", *subsets])
 
 
 @contextmanager

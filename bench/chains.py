@@ -17,7 +17,6 @@ from onejob.ids import new_ids
 from onejob.store import Ask, JobStore
 
 LENGTH = 5
-SMALL, LARGE = 1_000, 10_000
 PHASES = ("make", "release", "read")
 _BATCH = 100
 _WORKER = WorkerId("bench")

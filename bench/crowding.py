@@ -7,13 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.aims import EMPTY
 from bench.engines import Engine, Filling
 from bench.figures import OURS, Samples
 from bench.growth import WARMING_UP, filled, one_batch
 from bench.jobs import define
 
-SIZE = 1_000_000
-EMPTY = "empty"
 P50, P99 = "crowded-p50", "crowded-p99"
 
 
@@ -23,6 +22,7 @@ class Crowding:
 
     engine: Engine
     home: Path
+    size: int
     claims: int
 
     def __call__(self, folder: Path) -> Samples:
@@ -31,7 +31,7 @@ class Crowding:
         for each in homes.values():
             each.mkdir()
         # In this order: to make a finished job, the store claims one.
-        source = filled(self.engine, self.home, SIZE, Filling.FINISHED, Filling.WAITING)
+        source = filled(self.engine, self.home, self.size, Filling.FINISHED, Filling.WAITING)
         self.engine.copy(source, homes[OURS])
         os.sync()
         try:

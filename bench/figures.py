@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 OURS = "ours"
 BARE = "bare"
+PERCENTS = (50, 75, 90, 95, 99, 99.9)
+"""Of latencies; the table has the median and the 99th, the plot has all."""
 
 Samples: TypeAlias = Mapping[tuple[str, str], float]
 """What one measurement found: by the line it belongs to and whose figure it is."""
@@ -54,8 +56,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Measurements that belong together and are taken one right after the other."""
+    """Measurements on one store that belong together and are taken one right after the other."""
 
+    store: str
     name: str
     lines: tuple[Line, ...]
     measures: tuple[Measure, ...]
@@ -67,6 +70,7 @@ class Trial:
 class Reading:
     """One sample, and how it was taken."""
 
+    store: str
     trial: str
     line: str
     who: str
@@ -74,6 +78,8 @@ class Reading:
     value: float
     idle: float
     """The share of the machine that was idle just before."""
+    seconds: float
+    """What the whole measurement took, with all that had to be set up for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,21 @@ def figure(line: str, who: str, measure: Callable[[Path], float]) -> Measure:
     return lambda folder: {(line, who): measure(folder)}
 
 
+def percentiles(line: str, who: str, seconds: Sequence[float]) -> Samples:
+    """How long it took, in milliseconds, from the median to the worst, as readings of `line-p50` and so on."""
+    ordered = sorted(seconds)
+    last = len(ordered) - 1
+    return {
+        (f"{line}-p{percent:g}", who): 1000 * ordered[min(last, int(len(ordered) * percent / 100))]
+        for percent in PERCENTS
+    }
+
+
 def judge(line: Line, aim: Aim, readings: Sequence[Reading]) -> Judgement:
-    """Compare run by run, and let the median run speak: a noisy neighbour spoils one, seldom all."""
+    """Compare run by run, and let the median run speak: a noisy neighbour spoils one, seldom all.
+
+    The readings are those of the line's own store.
+    """
     ours = _by_run(readings, line.key, OURS)
     beside = {} if aim.beside is None else _by_run(readings, line.key, aim.beside)
     ratios = [ours[run] / beside[run] for run in ours.keys() & beside.keys()]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from onejob import App, Unique, current_job
 
+T = TypeVar("T")
 KEY = "ref"
 """The argument that makes a call unique, where calls are."""
 
@@ -61,10 +62,26 @@ def arguments(number: int, ref: str = "ord_8f3b2c1d90") -> dict[str, Any]:
     }
 
 
-def refs(count: int, repeats: int) -> Callable[[int], str]:
-    """The key of the n-th of `count` calls, so that each comes `repeats` times, far apart."""
-    distinct = count // repeats
-    return lambda number: f"ord_{number % distinct:010d}"
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """How often each key comes, far apart, and whether all of them are held before the first call that counts."""
+
+    times: int
+    known: bool = False
+
+    def ref(self, count: int) -> Callable[[int], str]:
+        """The key of the n-th of `count` calls."""
+        distinct = count // self.times
+        return lambda number: f"ord_{number % distinct:010d}"
+
+    def before(self, calls: list[T]) -> list[T]:
+        """Those of the calls to make before."""
+        return calls[: len(calls) // self.times] if self.known else []
+
+
+ALL_UNKNOWN = Repetition(1)
+NINE_IN_TEN = Repetition(10)
+ALL_KNOWN = Repetition(10, known=True)
 
 
 app = define().app

@@ -11,7 +11,6 @@ from onejob import Lane, Rate
 from onejob.queue_handle import QueueHandle
 
 LANES = 200
-CROWD = 100_000
 CONCURRENCY = 100
 AMPLE = Rate(10_000, per=0.5)
 """A rate that is counted, and never in the way."""
@@ -51,9 +50,9 @@ class Drains:
 
         return drain(self.engine, folder, self.count, CONCURRENCY, limit=limit)
 
-    def beside_a_crowd(self, folder: Path) -> float:
+    def beside_a_crowd(self, folder: Path, crowd: int) -> float:
         """One at a time, beside another lane that is full of parked jobs."""
-        self.engine.fill(folder, Filling.PARKED, CROWD)
+        self.engine.fill(folder, Filling.PARKED, crowd)
         return self.ordered(folder)
 
 

@@ -12,21 +12,21 @@ import apsw
 
 PACKAGES = ("onejob", "apsw", "asyncpg", "valkey-glide", "msgspec", "uvloop")
 IDLE_ENOUGH = 0.88
-LOOK = 0.4
 
 
 class Idleness:
     """Waits for others to finish, but only for so long in all, so that a busy machine still gets its figures."""
 
-    def __init__(self, patience: float) -> None:
-        self._left = patience
+    def __init__(self, patience: float, look: float = 0.4) -> None:
+        """`look` is for how long it looks, at least, before each figure."""
+        self._left, self._look = patience, look
 
     def wait(self) -> float:
         """Write out what is dirty, wait until the machine is idle, and return how idle it was at last."""
         os.sync()
         while True:
             started = time.monotonic()
-            idle = _idle_share(LOOK)
+            idle = _idle_share(self._look)
             if idle >= IDLE_ENOUGH or self._left <= 0:
                 return idle
             self._left -= time.monotonic() - started
@@ -49,6 +49,11 @@ def describe(folder: Path) -> dict[str, str | int]:
 def memory(pid: int) -> float:
     """The resident memory of a process in MB."""
     return int(_field(f"/proc/{pid}/status", "VmRSS").split()[0]) / 1000
+
+
+def peak_memory(pid: int) -> float:
+    """The most resident memory that a process has had, in MB."""
+    return int(_field(f"/proc/{pid}/status", "VmHWM").split()[0]) / 1000
 
 
 def processor_time(pid: int) -> float:

@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.engines import Engine
-from bench.jobs import Jobs, arguments, define, refs
+from bench.jobs import KEY, Jobs, Repetition, arguments, define
+from onejob import Unique
 
 CHUNK = 1_000
 WAITERS = 100
+POLICIES = {
+    "kept": Unique.in_flight(by=(KEY,)),
+    "latest": Unique.latest(by=(KEY,)),
+    "debounce": Unique.debounce(3600, by=(KEY,)),
+}
+"""By what becomes of a duplicate of a queued job."""
 
 
 def bulk(url: str, count: int) -> float:
@@ -22,12 +29,15 @@ def bulk(url: str, count: int) -> float:
         return _in_chunks(jobs, jobs.nothing, [arguments(number) for number in range(count)])
 
 
-def deduplicated(url: str, count: int, repeats: int) -> float:
-    """Calls per second through `enqueue_many`, each with a key that comes `repeats` times."""
+def deduplicated(url: str, count: int, policy: Unique, repetition: Repetition) -> float:
+    """Calls per second through `enqueue_many`, each with a key."""
     jobs = define(url)
-    ref = refs(count, repeats)
+    ref = repetition.ref(count)
+    calls = [arguments(number, ref(number)) for number in range(count)]
+    sender = jobs.nothing.using(unique=policy)
     with jobs.app:
-        return _in_chunks(jobs, jobs.unique, [arguments(number, ref(number)) for number in range(count)])
+        _in_chunks(jobs, sender, repetition.before(calls))
+        return _in_chunks(jobs, sender, calls)
 
 
 def concurrent(engine: Engine, folder: Path, count: int) -> float:

@@ -1,102 +1,39 @@
-"""The figures as a table for people, and as JSON for programs."""
+"""The figures as tables: for a terminal, and as a page of Markdown. Nothing here measures or judges."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from bench.figures import Aim, Judgement, Reading, Trial, Unit, judge
-from bench.machine import IDLE_ENOUGH
-from bench.runner import Results
+from bench.figures import Unit
+from bench.record import Figure, Record
 
 _HEAD = ("", "ours", "beside", "ratio", "aim", "")
+_VERDICTS = {True: "ok", False: "miss", None: ""}
+TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "valkey": "Valkey"}
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One run of the benchmark."""
-
-    trials: Sequence[Trial]
-    results: Results
-    machine: Mapping[str, str | int]
-    settings: Mapping[str, Any]
-    notes: Sequence[str]
-
-    def as_text(self) -> str:
-        """The table, and below it what one should know about it."""
-        rows = [_HEAD]
-        for judgements in self._by_line():
-            rows += [_row(judgement, first=index == 0) for index, judgement in enumerate(judgements)]
-        return "\n".join([*_aligned(rows), "", *self._remarks()])
-
-    def as_data(self) -> dict[str, Any]:
-        """Everything, raw figures included."""
-        return {
-            "machine": dict(self.machine),
-            "settings": dict(self.settings),
-            "notes": self._remarks(),
-            "figures": [_judged(judgement) for line in self._by_line() for judgement in line],
-            "readings": [asdict(reading) for reading in self.results.readings],
-            "failures": self.results.failures,
-        }
-
-    def _by_line(self) -> list[list[Judgement]]:
-        readings = self.results.readings
-        judged = (
-            [judge(line, aim, readings) for aim in line.aims] for trial in self.trials for line in trial.lines
-        )
-        return [
-            [judgement for index, judgement in enumerate(line) if index == 0 or _says_something(judgement)]
-            for line in judged
-        ]
-
-    def _remarks(self) -> list[str]:
-        versions = ", ".join(f"{name} {value}" for name, value in self.machine.items())
-        settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
-        remarks = [versions, settings, *self.notes, *_restlessness(self.results.readings)]
-        return remarks + [f"failed: {failure}" for failure in self.results.failures]
+def as_text(record: Record) -> str:
+    """A table for each store, and below them what one should know."""
+    tables = [[TITLES[store], *_aligned([_HEAD, *_rows(record, store)]), ""] for store in _stores(record)]
+    return "\n".join([*(line for table in tables for line in table), *record.remarks()])
 
 
-def _restlessness(readings: Sequence[Reading]) -> list[str]:
-    busy = [reading.idle for reading in readings if reading.idle < IDLE_ENOUGH]
-    if not busy:
-        return []
-    return [
-        f"the machine was not idle for {len(busy)} of {len(readings)} figures "
-        f"({min(busy):.0%} to {max(busy):.0%} idle): compare only what stands in one line, and with care"
-    ]
+def as_page(record: Record, plots: Sequence[tuple[str, str]]) -> str:
+    """A page: all stores side by side, then each with whom it is held against, then the circumstances.
+
+    `plots` are titles and file names beside the page.
+    """
+    parts = ["# Figures", "", *_overview(record), ""]
+    parts += [line for title, name in plots for line in (f"![{title}]({name})", "")]
+    for store in _stores(record):
+        rows = _rows(record, store)
+        parts += [f"## {TITLES[store]}", "", *piped([_HEAD, *rows]), ""]
+    parts += ["## Circumstances", "", *[f"- {remark}" for remark in record.remarks()]]
+    return "\n".join(parts) + "\n"
 
 
-def _says_something(judgement: Judgement) -> bool:
-    """Nobody misses a figure that is for information only."""
-    aim = judgement.aim
-    return bool(judgement.beside) or aim.at_least is not None or aim.at_most is not None
-
-
-def _row(judgement: Judgement, *, first: bool) -> tuple[str, ...]:
-    line, aim = judgement.line, judgement.aim
-    beside = ""
-    if aim.beside is not None:
-        beside = f"{aim.beside}: {_range(judgement.beside, line.unit)}"
-    return (
-        line.title if first else "",
-        _range(judgement.ours, line.unit, f" {line.unit}") if first else "",
-        beside,
-        "" if judgement.ratio is None else f"{judgement.ratio:.3g}",
-        _aim(aim, line.unit),
-        {True: "ok", False: "miss", None: ""}[judgement.met],
-    )
-
-
-def _range(values: Sequence[float], unit: Unit, suffix: str = "") -> str:
-    if not values:
-        return "not measured"
-    low, high = _number(min(values), unit), _number(max(values), unit)
-    return f"{low}{suffix}" if low == high else f"{low} to {high}{suffix}"
-
-
-def _number(value: float, unit: Unit) -> str:
+def number(value: float, unit: Unit) -> str:
+    """As many digits as mean something."""
     match unit:
         case Unit.RATE:
             return f"{value / 1000:.1f}k"
@@ -108,35 +45,78 @@ def _number(value: float, unit: Unit) -> str:
             return f"{value:.1f}"
 
 
-def _aim(aim: Aim, unit: Unit) -> str:
-    suffix = "" if aim.beside is not None else f" {unit}"
-    if aim.at_least is not None:
-        return f">= {aim.at_least:g}{suffix}"
-    return "" if aim.at_most is None else f"<= {aim.at_most:g}{suffix}"
+def piped(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A table of Markdown; the first row is its head."""
+    head, *others = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return [head, "|" + " --- |" * len(rows[0]), *others]
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+def _overview(record: Record) -> list[str]:
+    """Ours on every store; in brackets, how many of its aims a figure meets."""
+    stores = _stores(record)
+    cells: dict[str, dict[str, str]] = {}
+    for store in stores:
+        for title, figures in _by_title(record, store):
+            cells.setdefault(title, {})[store] = _summary(figures)
+    rows = [(title, *[found.get(store, "") for store in stores]) for title, found in cells.items()]
+    return piped([("ours", *[TITLES[store] for store in stores]), *rows])
+
+
+def _summary(figures: Sequence[Figure]) -> str:
+    first = figures[0]
+    judged = [figure.met for figure in figures if figure.met is not None]
+    verdict = f" ({sum(judged)} of {len(judged)})" if judged else ""
+    return _range(first.ours, first.unit, f" {first.unit}") + verdict
+
+
+def _rows(record: Record, store: str) -> list[tuple[str, ...]]:
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        _row(figure, first=place == 0)
+        for _, figures in _by_title(record, store)
+        for place, figure in enumerate(figures)
     ]
 
 
-def _judged(judgement: Judgement) -> dict[str, Any]:
-    line, aim = judgement.line, judgement.aim
-    return {
-        "figure": line.key,
-        "title": line.title,
-        "unit": line.unit,
-        "ours": _ends(judgement.ours),
-        "beside": aim.beside,
-        "theirs": _ends(judgement.beside),
-        "ratio": judgement.ratio,
-        "at_least": aim.at_least,
-        "at_most": aim.at_most,
-        "met": judgement.met,
-    }
+def _by_title(record: Record, store: str) -> Iterator[tuple[str, list[Figure]]]:
+    found: dict[str, list[Figure]] = {}
+    for figure in record.figures:
+        if figure.store == store:
+            found.setdefault(figure.title, []).append(figure)
+    return iter(found.items())
 
 
-def _ends(values: Sequence[float]) -> list[float]:
-    return [min(values), max(values)] if values else []
+def _row(figure: Figure, *, first: bool) -> tuple[str, ...]:
+    beside = "" if figure.beside is None else f"{figure.beside}: {_range(figure.theirs, figure.unit)}"
+    return (
+        figure.title if first else "",
+        _range(figure.ours, figure.unit, f" {figure.unit}") if first else "",
+        beside,
+        "" if figure.ratio is None else f"{figure.ratio:.3g}",
+        _aim(figure),
+        _VERDICTS[figure.met],
+    )
+
+
+def _range(ends: Sequence[float], unit: Unit, suffix: str = "") -> str:
+    if not ends:
+        return "not measured"
+    low, high = number(min(ends), unit), number(max(ends), unit)
+    return f"{low}{suffix}" if low == high else f"{low} to {high}{suffix}"
+
+
+def _aim(figure: Figure) -> str:
+    suffix = "" if figure.beside is not None else f" {figure.unit}"
+    if figure.at_least is not None:
+        return f">= {figure.at_least:g}{suffix}"
+    return "" if figure.at_most is None else f"<= {figure.at_most:g}{suffix}"
+
+
+def _stores(record: Record) -> list[str]:
+    return list(dict.fromkeys(figure.store for figure in record.figures))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

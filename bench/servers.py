@@ -28,9 +28,9 @@ VALKEY_SETTINGS = {
 """Nothing is kept on disk, as the peers' figures are usually taken; all else is Valkey's default."""
 
 
-def postgres(home: Path) -> PostgresServer:
-    """A server with its files in that folder, started."""
-    return PostgresServer(_folder(home), **SETTINGS).start()
+def postgres(home: Path, **settings: str) -> PostgresServer:
+    """A server with its files in that folder, started; `settings` replace some of those above."""
+    return PostgresServer(_folder(home), **{**SETTINGS, **settings}).start()
 
 
 def valkey(home: Path, databases: int) -> ValkeyServer:

@@ -10,14 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench import machine
 from bench.engines import Engine
-from bench.jobs import arguments, define
+from bench.jobs import Jobs, arguments, define
 from bench.producing import CHUNK
 from onejob import App, Lane, State
+from onejob.core.job import Job
 from onejob.queue_handle import QueueHandle
 
 PATIENCE = 60.0
@@ -31,6 +32,7 @@ def drain(
     concurrency: int,
     lane: Callable[[int], Lane | None] = lambda _: None,
     limit: Callable[[QueueHandle], object] = lambda _: None,
+    workers: int = 1,
 ) -> float:
     """Jobs per second from the first start to the last settled row, as the store recorded them.
 
@@ -39,32 +41,53 @@ def drain(
     jobs = define(engine.url(folder))
     with jobs.app:
         limit(jobs.app.queue("default"))
-        for start in range(0, count, CHUNK):
-            numbers = range(start, min(start + CHUNK, count))
-            calls = [jobs.nothing.using(lane=lane(number)).job(**arguments(number)) for number in numbers]
-            jobs.app.enqueue_many(calls)
-        return drained(jobs.app, engine, folder, count, concurrency)
+        fill(jobs, count, lane)
+        return drained(jobs.app, engine, folder, count, concurrency, workers=workers)
+
+
+def fill(jobs: Jobs, count: int, lane: Callable[[int], Lane | None] = lambda _: None) -> None:
+    """Enqueue what is to be drained."""
+    for start in range(0, count, CHUNK):
+        numbers = range(start, min(start + CHUNK, count))
+        jobs.app.enqueue_many(
+            [jobs.nothing.using(lane=lane(number)).job(**arguments(number)) for number in numbers]
+        )
 
 
 def drained(
-    app: App, engine: Engine, folder: Path, count: int, concurrency: int, task: str = "nothing"
+    app: App,
+    engine: Engine,
+    folder: Path,
+    count: int,
+    concurrency: int,
+    task: str = "nothing",
+    workers: int = 1,
 ) -> float:
     """The same, of the jobs of a task that are there or come of them."""
     engine.analyze(folder)
     os.sync()
-    with worker(engine.url(folder), concurrency):
-        # The newest job is settled last, so that looking is cheap.
-        unsettled = f"task:{task} state:parked,waiting,running"
-        until(lambda: not app.jobs(unsettled, limit=1).jobs, "the queue to be drained")
+    with ExitStack() as running:
+        for _ in range(workers):
+            running.enter_context(worker(engine.url(folder), concurrency))
+        until_drained(app, task)
     return count / (_span(app, count, f"task:{task}") / 1000)
 
 
-def latency(engine: Engine, folder: Path, count: int) -> tuple[float, float]:
-    """Milliseconds from before the enqueue to the handler's first line in another process: p50 and p99."""
+def peak_memory(engine: Engine, folder: Path, count: int, concurrency: int) -> float:
+    """The most memory (MB) that a worker has had once it has drained a queue."""
+    jobs = define(engine.url(folder))
+    with jobs.app:
+        fill(jobs, count)
+        with worker(engine.url(folder), concurrency) as process:
+            until_drained(jobs.app, "nothing")
+            return machine.peak_memory(process.pid)
+
+
+def latency(engine: Engine, folder: Path, count: int) -> list[float]:
+    """Seconds from before the enqueue to the handler's first line in another process, of each job."""
     url = engine.url(folder)
     with serving(url, concurrency=10):
-        waits = sorted(engine.run(_stamped(url, count)))
-    return waits[count // 2] * 1000, waits[count * 99 // 100] * 1000
+        return engine.run(_stamped(url, count))
 
 
 def at_rest(url: str, seconds: float) -> tuple[float, float]:
@@ -120,9 +143,27 @@ def until(reached: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
+def pages(app: App, filter: str) -> Iterator[Job]:
+    """All jobs that a filter matches."""
+    cursor = None
+    while True:
+        page = app.jobs(filter, limit=1_000, cursor=cursor)
+        yield from page.jobs
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def until_drained(app: App, task: str) -> None:
+    """Look until no job of a task is left; the newest is settled last, so that looking is cheap."""
+    unsettled = f"task:{task} state:parked,waiting,running"
+    until(lambda: not app.jobs(unsettled, limit=1).jobs, "the queue to be drained")
+
+
 async def _stamped(url: str, count: int) -> list[float]:
     jobs = define(url)
     async with jobs.app:
+        await jobs.nothing.aenqueue(**arguments(0))  # opens the store
         receipts = []
         for _ in range(count):
             await asyncio.sleep(random.uniform(0.03, 0.06))
@@ -134,14 +175,11 @@ def _span(app: App, count: int, of: str) -> int:
     """Milliseconds between the first start and the last end, page by page."""
     started: list[int] = []
     ended: list[int] = []
-    cursor = None
-    while True:
-        page = app.jobs(of, limit=1_000, cursor=cursor)
-        started += [job.started for job in page.jobs if job.started is not None]
-        ended += [job.ended for job in page.jobs if job.state is State.COMPLETED and job.ended is not None]
-        cursor = page.cursor
-        if cursor is None:
-            break
+    for job in pages(app, of):
+        if job.started is not None:
+            started.append(job.started)
+        if job.state is State.COMPLETED and job.ended is not None:
+            ended.append(job.ended)
     if len(ended) != count:
         raise RuntimeError(f"{len(ended)} of {count} jobs completed")
     return max(ended) - min(started)

@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.jobs import Repetition
+
 
 class Filling(StrEnum):
     """What there may be a million of."""
@@ -45,8 +47,8 @@ class Engine(Protocol):
         """Insert many rows per commit."""
         ...
 
-    def deduplicated(self, folder: Path, repeats: int) -> float:
-        """Offer many rows per commit, each key `repeats` times; only the first of them is inserted."""
+    def deduplicated(self, folder: Path, repetition: Repetition) -> float:
+        """Offer many rows per commit, each with a key; only the first of a key is inserted."""
         ...
 
     def drain(self, folder: Path, batch: int) -> float:

@@ -15,7 +15,7 @@ import uvloop
 
 from bench.engines import Filling
 from bench.engines.postgres_fill import fill
-from bench.jobs import arguments, refs
+from bench.jobs import ALL_UNKNOWN, Repetition, arguments
 from bench.servers import SETTINGS, postgres
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class PostgresEngine:
 
         async def insert(connection: Connection) -> float:
             statement = await connection.prepare(_ONE)
-            rows = _rows(SINGLE_ROWS, 1)
+            rows = _rows(SINGLE_ROWS)
             started = time.perf_counter()
             for row in rows:
                 await statement.fetchval(*row)
@@ -94,20 +94,25 @@ class PostgresEngine:
 
     def bulk(self, folder: Path) -> float:
         """See `Engine`."""
-        return self._measured(folder, lambda connection: _in_batches(connection, _MANY, _rows(ROWS, 1)))
+        return self._measured(folder, lambda connection: _in_batches(connection, _MANY, _rows(ROWS)))
 
-    def deduplicated(self, folder: Path, repeats: int) -> float:
+    def deduplicated(self, folder: Path, repetition: Repetition) -> float:
         """See `Engine`."""
-        return self._measured(
-            folder, lambda connection: _in_batches(connection, _OFFER, _rows(ROWS, repeats))
-        )
+
+        async def offer(connection: Connection) -> float:
+            rows = _rows(ROWS, repetition)
+            if repetition.known:
+                await _in_batches(connection, _OFFER, repetition.before(rows))
+            return await _in_batches(connection, _OFFER, rows)
+
+        return self._measured(folder, offer)
 
     def drain(self, folder: Path, batch: int) -> float:
         """See `Engine`."""
 
         async def work(connection: Connection) -> float:
             count = DRAINED_ROWS[batch]
-            records = _rows(count, 1)
+            records = _rows(count)
             await connection.copy_records_to_table("job", columns=["task", "payload", "key"], records=records)
             await connection.execute("vacuum analyze")
             claim, end = await connection.prepare(_CLAIM), await connection.prepare(_END)
@@ -186,8 +191,8 @@ def _database(folder: Path) -> str:
     return f"bench_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
-def _rows(count: int, repeats: int) -> list[Row]:
-    ref = refs(count, repeats)
+def _rows(count: int, repetition: Repetition = ALL_UNKNOWN) -> list[Row]:
+    ref = repetition.ref(count)
     return [("nothing", json.dumps(arguments(number)), ref(number)) for number in range(count)]
 
 

@@ -13,7 +13,7 @@ import apsw
 
 from bench.engines import Filling
 from bench.engines.sqlite_fill import fill
-from bench.jobs import arguments, refs
+from bench.jobs import ALL_UNKNOWN, Repetition, arguments
 
 BATCH = 500
 ROWS = 100_000
@@ -57,7 +57,7 @@ class SqliteEngine:
     def one_by_one(self, folder: Path) -> float:
         """See `Engine`."""
         connection = _fresh(folder)
-        rows = _rows(SINGLE_ROWS, 1)
+        rows = _rows(SINGLE_ROWS)
         started = time.perf_counter()
         for row in rows:
             connection.execute(_INSERT, row)
@@ -66,7 +66,7 @@ class SqliteEngine:
     def bulk(self, folder: Path) -> float:
         """See `Engine`."""
         connection = _fresh(folder)
-        rows = _rows(ROWS, 1)
+        rows = _rows(ROWS)
         started = time.perf_counter()
         for batch in _batches(rows):
             connection.execute("begin immediate")
@@ -74,23 +74,20 @@ class SqliteEngine:
             connection.execute("commit")
         return _rate(connection, ROWS, started)
 
-    def deduplicated(self, folder: Path, repeats: int) -> float:
+    def deduplicated(self, folder: Path, repetition: Repetition) -> float:
         """See `Engine`."""
         connection = _fresh(folder)
-        rows = _rows(ROWS, repeats)
+        rows = _rows(ROWS, repetition)
+        _offer(connection, repetition.before(rows))
         started = time.perf_counter()
-        for batch in _batches(rows):
-            connection.execute("begin immediate")
-            for row in batch:
-                list(connection.execute(_OFFER, row))
-            connection.execute("commit")
+        _offer(connection, rows)
         return _rate(connection, ROWS, started)
 
     def drain(self, folder: Path, batch: int) -> float:
         """See `Engine`."""
         connection = _fresh(folder)
         connection.execute("begin immediate")
-        connection.executemany(_INSERT, _rows(DRAINED_ROWS, 1))
+        connection.executemany(_INSERT, _rows(DRAINED_ROWS))
         connection.execute("commit")
         started = time.perf_counter()
         while True:
@@ -128,6 +125,14 @@ class SqliteEngine:
         """Nothing was started."""
 
 
+def _offer(connection: apsw.Connection, rows: list[Row]) -> None:
+    for batch in _batches(rows):
+        connection.execute("begin immediate")
+        for row in batch:
+            list(connection.execute(_OFFER, row))
+        connection.execute("commit")
+
+
 def _fresh(folder: Path) -> apsw.Connection:
     connection = apsw.Connection(str(folder / "bare.db"))
     connection.pragma("journal_mode", "wal")
@@ -136,8 +141,8 @@ def _fresh(folder: Path) -> apsw.Connection:
     return connection
 
 
-def _rows(count: int, repeats: int) -> list[Row]:
-    ref = refs(count, repeats)
+def _rows(count: int, repetition: Repetition = ALL_UNKNOWN) -> list[Row]:
+    ref = repetition.ref(count)
     return [("nothing", str(arguments(number)), ref(number)) for number in range(count)]
 
 

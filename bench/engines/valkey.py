@@ -14,6 +14,7 @@ import valkey
 
 from bench.engines import Filling
 from bench.engines.valkey_fill import fill
+from bench.jobs import Repetition
 from bench.servers import VALKEY_SETTINGS
 from bench.servers import valkey as start_server
 
@@ -61,9 +62,9 @@ class ValkeyEngine:
         """See `Engine`."""
         return self._bare(folder, "bulk")
 
-    def deduplicated(self, folder: Path, repeats: int) -> float:
+    def deduplicated(self, folder: Path, repetition: Repetition) -> float:
         """See `Engine`."""
-        return self._bare(folder, "keys", repeats)
+        return self._bare(folder, "keys", repetition.times, int(repetition.known))
 
     def drain(self, folder: Path, batch: int) -> float:
         """See `Engine`."""

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import glide
 import uvloop
 
-from bench.jobs import arguments, refs
+from bench.jobs import Repetition, arguments
 
 BATCH = 1_000
 ROWS = 50_000
@@ -128,14 +128,20 @@ async def bulk(client: Client) -> float:
     return ROWS / (time.perf_counter() - started)
 
 
-async def deduplicated(client: Client, repeats: int) -> float:
+async def deduplicated(client: Client, times: int, known: int) -> float:
     """Many by one call, each with a key."""
     offer = await _script(client, _OFFER, PAYLOADS, WAITING, KEYS)
-    ref = refs(ROWS, repeats)
+    repetition = Repetition(times, known=bool(known))
+    ref = repetition.ref(ROWS)
     keyed = [(*row, ref(number)) for number, row in enumerate(_rows(ROWS))]
+
+    async def offer_all(rows: list[Any]) -> None:
+        for some in _batches(rows, BATCH):
+            await offer(*[word for row in some for word in row])
+
+    await offer_all(repetition.before(keyed))
     started = time.perf_counter()
-    for some in _batches(keyed, BATCH):
-        await offer(*[word for row in some for word in row])
+    await offer_all(keyed)
     return ROWS / (time.perf_counter() - started)
 
 

@@ -14,14 +14,14 @@ AT_ONCE = 2_000
 _QUEUE = "default"
 _KEYS = [f"{{onejob:{_QUEUE}}}:data", f"{{onejob:{_QUEUE}}}:index"]
 _SCRIPT = """
---! records opening lanes ending
+--! works
 
 local filling, first, count = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local function copy_of(record)
   local copy = {}
-  for field, value in ipairs(record) do copy[field] = value end
-  return copy
+  for field, value in pairs(record) do copy[field] = value end
+  return setmetatable(copy, getmetatable(record))
 end
 
 -- Ids grow, as those of jobs do, but are older than any that is made now.
@@ -31,13 +31,13 @@ local function copy_key(model)
   for n = first, first + count - 1 do
     local record, digest = copy_of(model), string.sub(redis.sha1hex(n), 1, 16)
     record[K_HOLDER] = identity(n)
-    add('K' .. instant(record[K_SINCE]) .. digest)
-    set('k', digest, record)
+    add_later('K' .. instant(record[K_SINCE]) .. digest)
+    save_key(digest, record)
   end
 end
 
 local function copy_job(id)
-  local head, card = job_of(id)
+  local head = job_of(id)
   local plan = head[LANE] and filling == 'lanes' and lane_plan(head[LANE])
   for n = first, first + count - 1 do
     local copy = copy_of(head)
@@ -45,12 +45,13 @@ local function copy_job(id)
       copy[LANE] = string.format('lane-%08x', n)
       set('l', copy[LANE], plan)
     end
-    create(identity(n), copy, card)
+    copy[SEQ] = next_number()
+    create(identity(n), copy, card_texts[id])
   end
 end
 
 if filling == 'keys' then
-  copy_key(get('k', string.sub(range('K', 1)[1], 8)))
+  copy_key(key_of(string.sub(range('K', 1)[1], 8)))
 else
   copy_job(string.sub(ARGV[6], -16))
 end

@@ -29,9 +29,12 @@ class Environment:
         return str(self.folder / "bin" / name)
 
 
-def installed(name: str, requirement: str, *more: str) -> Environment:
-    """Install a peer, and what it runs best with, unless it is there; raises `PeerMissing`."""
-    folder = VENVS / name
+def installed(name: str, requirement: str, *more: str, folder_name: str = "") -> Environment:
+    """Install a peer, and what it runs best with, unless it is there; raises `PeerMissing`.
+
+    `folder_name` is for one that is there twice, with other things beside it.
+    """
+    folder = VENVS / (folder_name or name)
     environment = Environment(folder, "")
     python = environment.program("python")
     if not Path(python).exists():
@@ -39,6 +42,7 @@ def installed(name: str, requirement: str, *more: str) -> Environment:
     question = f"from importlib.metadata import version; print(version({name!r}))"
     found = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
     if found.returncode != 0:
+        _announce(requirement)
         _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement, *more])
         found = subprocess.run([python, "-c", question], capture_output=True, text=True, check=True)
     return Environment(folder, found.stdout.strip())
@@ -54,12 +58,18 @@ def installed_node(name: str, requirement: str, *more: str, folder_name: str = "
     folder = VENVS / (folder_name or name)
     manifest = folder / "node_modules" / name / "package.json"
     if not manifest.exists():
+        _announce(requirement)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text(json.dumps({"type": "module", "private": True}))
         _run(["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", requirement, *more])
     for app in APPS.glob("*.mjs"):
         shutil.copy(app, folder)  # a module finds packages only beside itself
     return Environment(folder, json.loads(manifest.read_text())["version"])
+
+
+def _announce(requirement: str) -> None:
+    """It may take a minute, and happens once."""
+    print(f"installing {requirement} ...", file=sys.stderr, flush=True)
 
 
 def _run(command: list[str]) -> None:

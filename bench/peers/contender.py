@@ -7,11 +7,13 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import load
 from bench.engines import Engine
+from bench.jobs import Repetition
 from bench.peers import APPS, Environment
 from bench.working import stop, until
 
@@ -34,13 +36,32 @@ class Kind:
     """The settings, in words."""
     single: int = 1_500
     concurrent: int = 4_000
+    """0 for one whose calls cannot be awaited."""
     bulk: int = 20_000
     drained: Mapping[int, int] = field(default_factory=dict[int, int])
     """Jobs by concurrency."""
     bulks: bool = True
     """Whether it can send many in one call."""
     keys: bool = True
+    pairs: bool = False
+    """Whether two workers of it are measured, too."""
     stamps: bool = True
+
+    @property
+    def trials(self) -> frozenset[str]:
+        """In which it takes part."""
+        can = {
+            "one-by-one": True,
+            "concurrent": self.concurrent > 0,
+            "bulk": self.bulks,
+            "keys": self.keys,
+            "drain": 100 in self.drained,
+            "drain-10": 10 in self.drained,
+            "drain-two": self.pairs,
+            "latency": self.stamps,
+            "load": self.stamps,
+        }
+        return frozenset(trial for trial, possible in can.items() if possible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +84,39 @@ class Peer:
         """Jobs per second, 1,000 a call."""
         return self._rate(folder, "bulk", self.kind.bulk)
 
-    def deduplicated(self, folder: Path, repeats: int) -> float:
-        """Calls per second, 1,000 a call, each with a key that comes `repeats` times."""
-        return self._rate(folder, "keys", self.kind.bulk, repeats)
+    def deduplicated(self, folder: Path, repetition: Repetition) -> float:
+        """Calls per second, 1,000 a call, each with a key."""
+        return self._rate(folder, "keys", self.kind.bulk, repetition.times, int(repetition.known))
 
-    def drain(self, folder: Path, concurrency: int) -> float:
+    def drain(self, folder: Path, concurrency: int, workers: int = 1) -> float:
         """Jobs per second from the first start to the last settled row."""
         count = self.kind.drained[concurrency]
         self._rate(folder, "bulk", count)
         self.engine.analyze(folder)
         os.sync()
-        with self._worker(folder, concurrency):
+        with ExitStack() as running:
+            for number in range(workers):
+                running.enter_context(self._worker(folder, concurrency, number))
             ended = self._settled(self.engine.url(folder))
-            started: float = json.loads((folder / "started").read_text())
-        return count / (ended - started)
+            starts = [json.loads(note.read_text()) for note in folder.glob("*/started")]
+        return count / (ended - min(starts))
 
-    def latency(self, folder: Path, count: int) -> tuple[float, float]:
-        """Milliseconds from before the enqueue to the handler's first line in another process: p50 and p99."""
+    def latency(self, folder: Path, count: int) -> list[float]:
+        """Seconds from before the enqueue to the handler's first line in another process, of each job."""
+        return self._waits(folder, 10, "stamps", count)
+
+    def under_load(self, folder: Path, count: int) -> list[float]:
+        """The same of calls that come as fast as ours do under load; but they are plain ones."""
+        return self._waits(folder, load.CONCURRENCY, "load", count, load.RATE)
+
+    def _waits(self, folder: Path, concurrency: int, *words: object) -> list[float]:
         self._call(folder, "install")
-        with self._worker(folder, 10):
+        with self._worker(folder, concurrency):
             time.sleep(3)  # to be ready
-            self._call(folder, "stamps", count)
-            until((folder / "waits").exists, "the last job to start")
-            waits = sorted(json.loads((folder / "waits").read_text()))
-        return waits[count // 2] * 1000, waits[count * 99 // 100] * 1000
+            self._call(folder, *words)
+            waits = folder / "worker-0" / "waits"
+            until(waits.exists, "the last job to start")
+            return json.loads(waits.read_text())
 
     def _rate(self, folder: Path, command: str, *numbers: int) -> float:
         self._call(folder, "install")
@@ -107,11 +137,13 @@ class Peer:
         return done.stdout.strip().rpartition("\n")[2]
 
     @contextmanager
-    def _worker(self, folder: Path, concurrency: int) -> Iterator[None]:
-        with (folder / "log").open("wb") as log:
+    def _worker(self, folder: Path, concurrency: int, number: int = 0) -> Iterator[None]:
+        notes = folder / f"worker-{number}"
+        notes.mkdir()
+        with (notes / "log").open("wb") as log:
             process = subprocess.Popen(
                 self._command("work", concurrency),
-                env=self._surroundings(folder),
+                env={**self._surroundings(folder), "BENCH_NOTES": str(notes)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -142,7 +174,6 @@ class Peer:
     def _surroundings(self, folder: Path) -> dict[str, str]:
         settings = {
             "BENCH_URL": self.engine.url(folder),
-            "BENCH_NOTES": str(folder),
             "BENCH_VERSION": self.environment.version,
         }
         return {**os.environ, **settings}

@@ -22,22 +22,39 @@ def environment() -> Environment:
     return installed("huey", REQUIREMENT)
 
 
+def one_by_one(home: Environment, who: str) -> Callable[[Path], float]:
+    """Jobs per second of one thread that calls the task."""
+    return lambda folder: _fill(home, folder, who)[0]
+
+
 def drain(home: Environment, who: str) -> Callable[[Path], float]:
     """Jobs per second from the first start to the last one."""
-    return lambda folder: _drain(home, folder, _COUNTS[who], fsync=who == WITH_FSYNC)
+    return lambda folder: _drain(home, folder, who)
 
 
-def _drain(home: Environment, folder: Path, count: int, *, fsync: bool) -> float:
-    answer = folder / "rate.json"
+def _fill(home: Environment, folder: Path, who: str) -> tuple[float, dict[str, str]]:
+    """Fill the queue; returns how fast, and what the consumer needs around it."""
     settings = {
         "BENCH_FILE": str(folder / "huey.db"),
-        "BENCH_FSYNC": "1" if fsync else "",
-        "BENCH_COUNT": str(count),
-        "BENCH_ANSWER": str(answer),
+        "BENCH_FSYNC": "1" if who == WITH_FSYNC else "",
+        "BENCH_COUNT": str(_COUNTS[who]),
+        "BENCH_ANSWER": str(folder / "rate.json"),
         "PYTHONPATH": str(Path(__file__).parent / "apps"),
     }
     surroundings = {**os.environ, **settings}
-    subprocess.run([home.program("python"), "-m", "huey_app"], env=surroundings, check=True)
+    done = subprocess.run(
+        [home.program("python"), "-m", "huey_app"],
+        env=surroundings,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return json.loads(done.stdout), surroundings
+
+
+def _drain(home: Environment, folder: Path, who: str) -> float:
+    answer = folder / "rate.json"
+    _, surroundings = _fill(home, folder, who)
     consumer = home.program("huey_consumer")
     if not Path(consumer).exists():
         consumer = home.program("huey_consumer.py")

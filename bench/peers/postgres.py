@@ -31,6 +31,7 @@ PGQUEUER = Kind(
     _while("exists (select from pgqueuer)"),
     "asyncpg, uvloop, batch_size = concurrency",
     drained={10: 8_000, 100: 20_000},
+    pairs=True,
 )
 PROCRASTINATE = Kind(
     "Procrastinate",
@@ -51,6 +52,7 @@ GRAPHILE_WORKER = Kind(
     _while("exists (select from graphile_worker._private_jobs)"),
     "localQueue of 5 times the concurrency, completions in batches, 20 connections",
     drained={10: 20_000, 100: 30_000},
+    pairs=True,
     keys=False,
 )
 PG_BOSS = Kind(
@@ -62,4 +64,15 @@ PG_BOSS = Kind(
     drained={100: 1_000},
     stamps=False,
 )
-KINDS = (PGQUEUER, PROCRASTINATE, GRAPHILE_WORKER, PG_BOSS)
+CHANCY = Kind(
+    "Chancy",
+    lambda: installed("chancy", "chancy>=0.26", "psycopg[binary]", "uvloop"),
+    "chancy_app",
+    _while("exists (select from chancy_jobs where state in ('pending', 'running', 'retrying'))"),
+    "asyncio executor, uvloop, eager polling",
+    single=800,
+    concurrent=2_000,
+    bulk=5_000,
+    drained={10: 2_000, 100: 4_000},
+)
+KINDS = (PGQUEUER, PROCRASTINATE, GRAPHILE_WORKER, PG_BOSS, CHANCY)

@@ -10,6 +10,7 @@ import valkey
 
 from bench.peers import installed, installed_node
 from bench.peers.contender import Kind, Question
+from bench.peers.huey import REQUIREMENT
 
 
 def _while(are_left: Callable[[Any], Any]) -> Callable[[str], AbstractContextManager[Question]]:
@@ -41,6 +42,7 @@ BULLMQ = Kind(
     concurrent=20_000,
     bulk=40_000,
     drained={10: 10_000, 100: 20_000},
+    pairs=True,
 )
 BULLMQ_PYTHON = Kind(
     "BullMQ for Python",
@@ -79,4 +81,25 @@ TASKIQ = Kind(
     bulks=False,
     keys=False,
 )
-KINDS = (BULLMQ, TASKIQ, SAQ, BULLMQ_PYTHON, STREAQ)
+HUEY = Kind(
+    "huey",
+    lambda: installed("huey", REQUIREMENT, "redis", "hiredis", "uvloop", folder_name="huey-valkey"),
+    "huey_valkey_app",
+    _while(lambda client: client.exists("huey.redis.bench")),
+    "hiredis, blocking pops, threads, no results",
+    concurrent=0,
+    drained={10: 3_000},
+    bulks=False,
+    keys=False,
+)
+ARQ = Kind(
+    "arq",
+    lambda: installed("arq", "arq>=0.26", "hiredis", "uvloop"),
+    "arq_app",
+    _while(lambda client: client.exists("arq:queue")),
+    "hiredis, uvloop, no results, polls every 10 ms",
+    bulk=5_000,
+    drained={10: 1_000, 100: 2_000},
+    bulks=False,
+)
+KINDS = (BULLMQ, TASKIQ, SAQ, BULLMQ_PYTHON, STREAQ, HUEY, ARQ)

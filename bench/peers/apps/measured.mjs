@@ -43,7 +43,7 @@ export async function main(peer) {
   if (command === "work") return peer.work(...numbers);
   if (command === "install") return peer.install();
   await peer.open();
-  const measures = { "one-by-one": oneByOne, concurrent, bulk, keys, stamps };
+  const measures = { "one-by-one": oneByOne, concurrent, bulk, keys, stamps, load };
   console.log(JSON.stringify((await measures[command](peer, ...numbers)) ?? null));
   await peer.close();
 }
@@ -76,11 +76,12 @@ async function bulk(peer, count) {
   return inChunks(payloads, (chunk) => peer.many(chunk));
 }
 
-async function keys(peer, count, repeats) {
+async function keys(peer, count, repeats, known) {
   await peer.one(payload(0));
   const distinct = Math.floor(count / repeats);
   const key = (number) => `ord_${String(number % distinct).padStart(10, "0")}`;
   const keyed = Array.from({ length: count }, (_, number) => [key(number), payload(number)]);
+  if (known) await inChunks(keyed.slice(0, distinct), (chunk) => peer.offer(chunk));
   return inChunks(keyed, (chunk) => peer.offer(chunk));
 }
 
@@ -91,10 +92,24 @@ async function inChunks(calls, send) {
 }
 
 async function stamps(peer, count) {
+  await peer.one(payload(0)); // connects
   for (let number = 0; number < count; number++) {
     await sleep(30 + 30 * Math.random());
     await peer.one({ ...payload(number), sent: now(), of: count });
   }
+}
+
+/** Calls at a fixed rate, whether or not those before have been answered. */
+async function load(peer, count, rate) {
+  await peer.one(payload(0)); // connects
+  const began = now();
+  const underWay = [];
+  for (let number = 0; number < count; number++) {
+    const early = began + number / rate - now();
+    if (early > 0.001) await sleep(1000 * early);
+    underWay.push(peer.one({ ...payload(number), sent: now(), of: count }));
+  }
+  await Promise.all(underWay);
 }
 
 function payload(number) {

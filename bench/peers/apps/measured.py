@@ -80,6 +80,7 @@ async def _main(peer: Peer, command: str, numbers: list[int]) -> None:
         "bulk": _bulk,
         "keys": _keys,
         "stamps": _stamps,
+        "load": _load,
     }
     print(json.dumps(await rates[command](peer, *numbers)))
     await peer.close()
@@ -111,10 +112,12 @@ async def _bulk(peer: Peer, count: int) -> float:
     return await _in_chunks(peer.many, [_payload(number) for number in range(count)])
 
 
-async def _keys(peer: Peer, count: int, repeats: int) -> float:
+async def _keys(peer: Peer, count: int, repeats: int, known: int) -> float:
     distinct = count // repeats
     await peer.one(_payload(0))
     keyed = [(f"ord_{number % distinct:010d}", _payload(number)) for number in range(count)]
+    if known:
+        await _in_chunks(peer.offer, keyed[:distinct])
     return await _in_chunks(peer.offer, keyed)
 
 
@@ -126,9 +129,25 @@ async def _in_chunks(send: Callable[[list[Any]], Awaitable[object]], calls: list
 
 
 async def _stamps(peer: Peer, count: int) -> None:
+    await peer.one(_payload(0))  # connects
     for number in range(count):
         await asyncio.sleep(random.uniform(0.03, 0.06))
         await peer.one({**_payload(number), "sent": time.monotonic(), "of": count})
+
+
+async def _load(peer: Peer, count: int, rate: int) -> None:
+    """Calls at a fixed rate, whether or not those before have been answered."""
+    await peer.one(_payload(0))  # connects
+    began = time.monotonic()
+    async with asyncio.TaskGroup() as under_way:
+        for number in range(count):
+            await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+            stamp = {"sent": time.monotonic(), "of": count}
+            under_way.create_task(_send({**_payload(number), **stamp}, peer))
+
+
+async def _send(payload: Payload, peer: Peer) -> None:
+    await peer.one(payload)
 
 
 def _payload(number: int) -> Payload:
