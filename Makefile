@@ -1,8 +1,11 @@
 # Each target sets itself up in .venv; Python 3.11 or later and make are all it takes.
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 ARGS ?=
+
+# Tests, benchmarks and the demo start many processes: without this, where it is set, each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,10 +25,10 @@ demo: $(RUNTIME) ## see duplicates being absorbed
 	@$(BIN)/onejob demo $(ARGS)
 
 test: $(DEV) ## run the tests (ARGS="-k window" to choose, JOBS=4 for more at once)
-	@$(BIN)/pytest -n $(JOBS) $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 coverage: $(DEV) ## write docs/COVERAGE.md: which accepted behaviour was seen on which store
-	@$(BIN)/pytest -n $(JOBS) --quiet -m "accepts and not torture" --coverage-page=docs/COVERAGE.md $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal --quiet -m "accepts and not torture" --coverage-page=docs/COVERAGE.md $(ARGS)
 
 check: $(DEV) ## check format, lint, types and the direction of imports
 	@$(BIN)/ruff format --check
@@ -37,7 +40,7 @@ format: $(DEV) ## format the code and fix what can be fixed safely
 	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format
 
-bench: $(DEV) ## measure, beside the bare driver
+bench: $(DEV) ## measure, beside the bare engines and the peers (ARGS="--ours": ourselves, in three minutes)
 	@$(BIN)/python -m bench $(ARGS)
 
 torture: $(DEV) ## run the long tests: real processes, real signals
@@ -45,6 +48,7 @@ torture: $(DEV) ## run the long tests: real processes, real signals
 
 clean: ## remove everything that make, tests and builds leave behind
 	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf bench/.venvs bench/.scratch bench/results/latest*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first, so that its version is pinned too.

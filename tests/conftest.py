@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import logging
 import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 import coverage_page
 import pytest
 from hypothesis import HealthCheck, settings
+from servers.folders import place
 from stored import is_sense, stores_for
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from servers.schemas import Schemas
     from servers.shared import SharedServer
     from servers.valkey import ValkeyServer
+
+# Files of tests are on a disk that is memory, as the servers are: nothing here could see whether a disk keeps its word.
+tempfile.tempdir = os.environ["TMPDIR"] = str(place())
 
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 
@@ -57,12 +63,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def level_as_found() -> Iterator[None]:
-    """A command that is run in this process sets the logger's level, which is not for the tests behind it."""
+def logger_as_found() -> Iterator[None]:
+    """A command that is run in this process sets the logger's level and filters, which are not for the tests behind it."""
     logger = logging.getLogger("onejob")
-    level = logger.level
+    level, filters = logger.level, logger.filters[:]
     yield
     logger.setLevel(level)
+    logger.filters[:] = filters
+
+
+@pytest.fixture
+def own_modules(tmp_path: Path) -> Iterator[None]:
+    """Modules in a test's folder go with it. All others stay: many can be imported only once."""
+    yield
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and (tmp_path / file).is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The client: gets calls into the store and results out of it, from any loop, thread or forked child.
 
-Everything is written once, as coroutines; sync calls run them on a private loop thread. Concurrent enqueues
-share round trips through a batcher per event loop.
+Everything is written once, as coroutines; sync calls run them on a private loop thread, but for the one that enqueues a job,
+which goes straight to a store that takes it from a thread. Concurrent enqueues share round trips through a batcher per event loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from onejob.operations import explain_one_call, release_one_call, revoke_one_cal
 from onejob.plans import Call
 from onejob.receipt import Receipt, in_words, lane_in_words, refusal
 from onejob.results import await_last, result_of
-from onejob.store import Amended, JobStore, Joined
+from onejob.store import Amended, Direct, JobStore, Joined
 from onejob.transactions import open_transaction
 
 R = TypeVar("R")
@@ -79,6 +79,7 @@ class Client:
                 if self._closed:
                     raise StoreClosed("This app has been closed; enter it again (`with app:`) to reopen it.")
                 store = self._store = self._store or self._make_store()
+                self._direct = store if isinstance(store, Direct) else None
         return store
 
     @property
@@ -219,6 +220,7 @@ class Client:
     def _start_afresh(self) -> None:
         self._lock = threading.Lock()
         self._store: JobStore | None = None
+        self._direct: Direct | None = None
         self._background: BackgroundLoop | None = None
         self._batchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Batcher[NewJob, Answer]] = (
             WeakKeyDictionary()
@@ -229,7 +231,7 @@ class Client:
         with self._lock:
             held = self._store, self._background
             self._closed = True
-            self._store = self._background = self._last = None
+            self._store = self._direct = self._background = self._last = None
             self._batchers.clear()
         return held
 
@@ -248,8 +250,11 @@ class Client:
         transaction = open_transaction(self._store)
         if transaction is not None:
             return self.background.call(_one(transaction.enqueue, job))
+        store, direct = self.store, self._direct
+        if direct is not None and (answer := direct.enqueue_from_thread(job)) is not None:
+            return answer
         answered: concurrent.futures.Future[Answer] = concurrent.futures.Future()
-        loop = self.store.loop() or self.background.loop  # one thread less to go through
+        loop = store.loop() or self.background.loop  # one thread less to go through
         try:
             loop.call_soon_threadsafe(self._put, job, answered)
         except RuntimeError:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from onejob.core.errors import MissingDriver
 from onejob.core.filter import JobFilter
 from onejob.core.job import State
 from onejob.core.lane import QueueLimits
@@ -37,7 +38,18 @@ class Facts:
 
 async def diagnose(store: JobStore) -> list[Finding]:
     """Everything that is wrong, the worst first; nothing if all is well. Changes nothing."""
-    findings = await store.checkup()
+    try:
+        findings = await store.checkup()
+    except MissingDriver as error:
+        return [
+            Finding(
+                Level.ERROR,
+                "not_installed",
+                f"The store cannot be looked into: {error}",
+                f"{error.remedy}",
+                blocking=True,
+            )
+        ]
     if any(finding.blocking for finding in findings):
         return findings
     old = JobFilter(states=frozenset({State.FAILED}), ended=STALE)

@@ -23,6 +23,11 @@ class Hints:
         self._heard: dict[str, int] = {}
         self._waiting: dict[asyncio.Future[bool], frozenset[str]] = {}
 
+    @property
+    def are_awaited(self) -> bool:
+        """True if somebody waits for one."""
+        return bool(self._waiting)
+
     def mark(self) -> int:
         """How many hints have been heard so far."""
         with self._lock:

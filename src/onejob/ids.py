@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+from itertools import count, islice
+from typing import NamedTuple
 
 from onejob.core.job import JobId
 
 __all__ = ["new_id", "new_ids"]
+
+
+class Series(NamedTuple):
+    """The ids of a millisecond: what stands before the count, and the count."""
+
+    millisecond: int
+    prefix: str
+    tail: count[int]
 
 
 class IdMaker:
@@ -16,49 +26,48 @@ class IdMaker:
 
     All ids of one millisecond share what stands before the count, so that one costs little more than a
     formatted number. The count goes on while the clock stands still or goes back: order of making is order
-    of text.
+    of text. Nobody waits here, so that a signal handler may make one in the midst of another: a count gives each
+    number once, and who finds that another begins a new series goes on with the old one.
     """
 
-    __slots__ = ("_lock", "_millisecond", "_prefix", "_tail")
+    __slots__ = ("_beginning", "_series")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._millisecond = 0
-        self._prefix = ""
-        self._tail = 0
+        self.reset()
 
     def one(self) -> JobId:
         """The next id."""
-        with self._lock:
-            now = time.time_ns() // 1_000_000
-            if now > self._millisecond:
-                self._start(now)
-            self._tail += 1
-            return JobId(f"{self._prefix}{self._tail:012x}")
+        series = self._now()
+        return JobId(f"{series.prefix}{next(series.tail):012x}")
 
-    def many(self, count: int) -> list[JobId]:
-        """The next `count` ids, in order."""
-        with self._lock:
-            now = time.time_ns() // 1_000_000
-            if now > self._millisecond:
-                self._start(now)
-            first = self._tail + 1
-            self._tail += count
-            pattern = f"{self._prefix}%012x"
-        return [JobId(pattern % tail) for tail in range(first, first + count)]
+    def many(self, number: int) -> list[JobId]:
+        """The next ids, so many, in order."""
+        series = self._now()
+        pattern = f"{series.prefix}%012x"
+        return [JobId(pattern % tail) for tail in islice(series.tail, number)]
 
     def reset(self) -> None:
         """Start afresh in a forked child, which must not count on from where its parent stands."""
-        self._lock = threading.Lock()
-        self._millisecond = 0
+        self._beginning = threading.Lock()
+        self._series = _series(time.time_ns() // 1_000_000)
 
-    def _start(self, now: int) -> None:
-        self._millisecond = now
-        random = int.from_bytes(os.urandom(10), "big")
-        # The top bit of the count stays free: one millisecond cannot use up the other half of the range.
-        self._tail = random & 0x7FFF_FFFF_FFFF
-        high, low = random >> 48 & 0xFFF, 0x8000 | random >> 60 & 0x3FFF
-        self._prefix = f"{now >> 16 & 0xFFFF_FFFF:08x}-{now & 0xFFFF:04x}-7{high:03x}-{low:04x}-"
+    def _now(self) -> Series:
+        now = time.time_ns() // 1_000_000
+        if now > self._series.millisecond and self._beginning.acquire(blocking=False):
+            try:
+                if now > self._series.millisecond:
+                    self._series = _series(now)
+            finally:
+                self._beginning.release()
+        return self._series
+
+
+def _series(now: int) -> Series:
+    random = int.from_bytes(os.urandom(10), "big")
+    high, low = random >> 48 & 0xFFF, 0x8000 | random >> 60 & 0x3FFF
+    prefix = f"{now >> 16 & 0xFFFF_FFFF:08x}-{now & 0xFFFF:04x}-7{high:03x}-{low:04x}-"
+    # The top bit of the count stays free: one millisecond cannot use up the other half of the range.
+    return Series(now, prefix, count(random & 0x7FFF_FFFF_FFFF))
 
 
 _maker = IdMaker()

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -56,6 +56,8 @@ class Ask(msgspec.Struct, frozen=True):
     worker: WorkerId
     queues: tuple[str, ...]
     limit: int
+    stock: int = 0
+    """So many more, which wait at the worker for a free slot; see `Store.claim`."""
 
 
 class Claims(msgspec.Struct, frozen=True):
@@ -217,7 +219,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
     """When its rate next lets a job start; None if it is not the rate that holds jobs up."""
 
 
-class Blocker(msgspec.Struct, frozen=True):
+class Blocker(msgspec.Struct, frozen=True, gc=False):
     """A chain that a job waits or waited for, as it stands: by its last job."""
 
     chain: ChainId
@@ -307,12 +309,33 @@ class Page(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
+@runtime_checkable
+class Direct(Protocol):
+    """A store that a thread without an event loop can ask by itself: one thread less to go through."""
+
+    def enqueue_from_thread(self, job: NewJob) -> Answer | None:
+        """As `enqueue` of one job. What other threads ask meanwhile shares the next commit.
+
+        A thread that is interrupted before its turn has asked for nothing. None: nothing was asked, and `enqueue` has to be.
+        """
+        ...
+
+
 class Store(Protocol):
     """Everything that writes."""
 
     @property
     def dialect(self) -> str | None:
         """The SQL that `Transaction.execute` speaks, as SQLAlchemy names it; None if it speaks none."""
+        ...
+
+    @property
+    def exchanges_at_once(self) -> int:
+        """How many calls of `settle` one worker should have under way while there is plenty to do, 1 or 2.
+
+        Two where what a call waits for is mostly the way there and back; one where they would wait for each other, or
+        a smaller batch costs the store more per job.
+        """
         ...
 
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -355,6 +378,11 @@ class Store(Protocol):
         Delayed jobs whose time has come are promoted first; jobs past their `expires` end revoked instead of
         starting. A claim is a start: it counts an attempt and gives each job a fresh lease token. It never
         looks at keys. A worker that has not beaten yet is registered by its claim.
+
+        **Ahead.** Beyond the limit a claim may start up to `ask.stock` more, of a queue without limits, in the same
+        order, up to the first that has a lane, was once lost with its worker, or must never be (`max_crashes=0`):
+        neither may a lane wait for what else a worker has to do, nor such a job be lost with it before it has begun.
+        A store may start fewer of them, for whatever reason.
 
         **Lanes.** A job of a lane starts only into a free slot of it (`LanePlan.concurrency`), and only while fewer
         than `Rate.max` starts of the lane are younger than its window. A ready job that may not start now is

@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 from onejob.codec import CallCodec
 from onejob.core.errors import InvalidOption, shown
@@ -27,6 +27,10 @@ R = TypeVar("R")
 
 _NOWHERE = ""
 """The module of what is typed into a shell or a notebook, or read from standard input: none to be imported."""
+
+
+_ELSEWHERE = frozenset({"delay", "apply_async", "send", "send_with_options", "defer", "defer_async", "kiq"})
+"""What `enqueue` is called by others."""
 
 
 class Outlet(Protocol):
@@ -90,7 +94,8 @@ class Sender(Generic[P, R]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for `app.enqueue_many([…])`, checked now and stored then."""
-        return self.planner.call(args, kwargs)
+        planner = self._planner if self._connection is None else self.planner
+        return planner.call(args, kwargs)
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Say what this call would get if it were enqueued now, and why; nothing is enqueued."""
@@ -135,6 +140,19 @@ class Sender(Generic[P, R]):
                 backoffs=planner.backoffs,
             )
         return Sender(planner, self._outlet, self._app_window, connection)
+
+    if not TYPE_CHECKING:  # for whom there is no such thing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name ours to whoever knows another library's word for it."""
+            if name not in _ELSEWHERE:
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+                )
+            raise AttributeError(
+                f"Task {self._planner.task!r} has no .{name}(…): write .enqueue(…), or `await` .aenqueue(…) in async code; "
+                "options such as delay= go before it, into .using(…)."
+            )
 
     @property
     def planner(self) -> Planner[R]:

@@ -13,6 +13,14 @@ from onejob import Queue
 from onejob.bulk import BATCH
 from onejob.testing import FakeClock
 
+at_a_terminal = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+"""For what is seen there, whichever store it is."""
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    return URL if database_url.startswith("sqlite:") else database_url
+
 
 def states(shop: Shop) -> dict[str, int]:
     return {f"{queue}/{state}": n for queue, found in shop.app.counts().items() for state, n in found.items()}
@@ -73,6 +81,7 @@ def test_delete_asks_even_for_ids(cli: Cli, shop: Shop) -> None:
     assert cli.at("delete", "--yes").code == 2
 
 
+@at_a_terminal
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 0), ("n\n", 1, 2), ("\n", 1, 2)])
 def test_at_a_terminal_it_asks(shop: Shop, answer: str, code: int, left: int) -> None:
     shop.failed(2)
@@ -86,6 +95,7 @@ def test_at_a_terminal_it_asks(shop: Shop, answer: str, code: int, left: int) ->
     assert shop.app.count() == left
 
 
+@at_a_terminal
 def test_long_work_shows_a_progress_bar_at_a_terminal(shop: Shop) -> None:
     shop.app.enqueue_many([shop.fail.job(order=n) for n in range(2 * BATCH)])
     with Terminal("delete", "state:live", "--yes", "--url", URL) as terminal:
@@ -127,7 +137,7 @@ def test_dead_letters_are_grouped_by_error(cli: Cli, make_shop: Callable[..., Sh
     groups = cli.at("dead", "--by-error", "--json").json_lines
     assert [group["count"] for group in groups] == [2, 1]
     assert cli.at("dead", "other", "--by-error").code == 3
-    with Terminal("dead", "--by-error", "--url", URL) as terminal:
+    with Terminal("dead", "--by-error", "--url", cli.url) as terminal:
         assert "ValueError: lost 0" in terminal.end()[1]
 
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import apsw
@@ -269,6 +270,47 @@ def test_the_worst_comes_first(cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyP
 def test_valkey_is_healthy(cli: Cli, store_url: str) -> None:
     assert cli("migrate", "--url", store_url).code == 0
     assert cli("doctor", "--url", store_url) == Outcome(0, "", f"{store_url} is healthy.\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "driver", "extra"),
+    [
+        ("postgresql://localhost/shop", "asyncpg", "onejob.stores.postgres.driver", "onejob[postgres]"),
+        ("valkey://localhost", "glide", "onejob.stores.valkey.driver", "onejob[valkey]"),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_no_server_that_is_away(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, module: str, driver: str, extra: str
+) -> None:
+    loaded = import_module(driver).driver
+    loaded.cache_clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    found = cli("doctor", "--url", url)
+    assert found.code == 1
+    [[level, name, what, remedy]] = found.lines
+    assert (level, name, remedy) == ("error", "not_installed", f"pip install '{extra}'")
+    assert "which is not installed" in what
+
+
+def test_a_single_server_is_no_cluster(cli: Cli, valkey_url: str) -> None:
+    found = cli("doctor", "--url", valkey_url.replace("valkey://", "valkey+cluster://"))
+    assert found.code == 1
+    assert "it is a single server and no cluster: write valkey://" in found.out
+
+
+def test_only_doctor_and_workers_speak_of_a_valkey_that_forgets(folder: Path) -> None:
+    with ValkeyServer() as server:
+        assert run("migrate", "--url", server.url).talk == f"{server.url} is up to date.\n"
+        assert run("status", "--url", server.url).talk == ""
+        found = run("doctor", "--url", server.url)
+        assert found.lines[0][:2] == ["warning", "not_durable"]
+        assert found.talk == f"{server.url} is healthy.\n"
+        (folder / "jobs.py").write_text(f"import onejob\napp = onejob.App({server.url!r})\n")
+        with Terminal("worker", "jobs:app") as worker:
+            worker.read_until("keeps nothing on its disk")
+            worker.read_until("serving")
+            worker.process.terminate()
+            assert worker.end()[0] == 0
 
 
 def test_a_valkey_that_forgets_is_only_a_warning_and_one_that_is_away_is_not(cli: Cli) -> None:

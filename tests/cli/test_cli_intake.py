@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy  # here, as a package cannot be imported while `sys.modules` is another dict
+import sqlalchemy
 from commands import Cli, Outcome, Terminal, run
 
 from onejob import App
@@ -64,8 +64,7 @@ class Post:
 
 
 @pytest.fixture
-def post(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+def post(cli: Cli, folder: Path, own_modules: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (folder / "post_office.py").write_text(MODULE)
     app = App("sqlite:///jobs.db")

@@ -75,9 +75,9 @@ def test_every_help_ends_with_an_example(name: str, cli: Cli) -> None:
     assert any(line.split()[1 : 1 + len(name.split())] == name.split() for line in examples(name))
 
 
+@pytest.mark.usefixtures("own_modules")
 @pytest.mark.parametrize("name", [name for name in commands() if name.split()[0] not in ENDLESS])
 def test_every_example_runs(name: str, cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setattr(sys, "path", list(sys.path))
     if name != "init":
         assert cli("init").code == 0

@@ -265,11 +265,11 @@ def test_removing_what_the_code_declares_says_that_it_comes_back(cli: Cli, kiosk
     assert "onejob schedules pause often" in done.talk
 
 
+@pytest.mark.usefixtures("own_modules")
 @pytest.mark.parametrize("declares", [True, False])
 def test_an_app_is_asked_whether_it_still_declares_what_is_removed(
     cli: Cli, kiosk: Kiosk, folder: Path, monkeypatch: pytest.MonkeyPatch, declares: bool
 ) -> None:
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setattr(sys, "path", list(sys.path))
     kiosk.app.schedule("often", Every(60), kiosk.send.job("u1"))
     tick(kiosk.app)

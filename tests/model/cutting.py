@@ -19,6 +19,10 @@ class Watched(SqliteStore):
 
     before_statement: Callable[[str], None] | None = None
 
+    def __init__(self, path: str, *, clock: Callable[[], int]) -> None:
+        Path(path).parent.mkdir(exist_ok=True)
+        super().__init__(path, clock=clock)
+
     def _connect(self) -> apsw.Connection:
         connection = super()._connect()
         connection.exec_trace = self._seen

@@ -207,14 +207,22 @@ class StoreBesideModel(RuleBasedStateMachine):
     def claim(self, draw: Draw) -> None:
         """Start some."""
         queues = draw(st.sampled_from((QUEUES, SERVED[::-1], QUEUES[:1])))
-        self.pair.claim(draw(st.sampled_from(WORKERS)), queues, draw(st.sampled_from((ALL, 2, 1))))
+        stock = draw(st.sampled_from((0, 0, 1, 3)))
+        self.pair.claim(
+            draw(st.sampled_from(WORKERS)), queues, draw(st.sampled_from((ALL, 2, 1, 0))), stock=stock
+        )
 
     def end_an_attempt(self, draw: Draw) -> None:
         """A job that runs is settled under its lease."""
         if running := self._running():
             index = self._lease_of(draw(st.sampled_from(running)))
             then = {0: self._next(draw)} if draw(st.integers(0, 3)) == 0 else {}
-            self.pair.settle([(index, *self._ending(draw))], ask=self._ask(draw), then=then)
+            self.pair.settle(
+                [(index, *self._ending(draw))],
+                ask=self._ask(draw),
+                stock=draw(st.sampled_from((0, 2))),
+                then=then,
+            )
 
     def go_on(self, draw: Draw) -> None:
         """Jobs that run complete, and their chains go on."""
@@ -227,7 +235,7 @@ class StoreBesideModel(RuleBasedStateMachine):
             chosen = draw(st.lists(st.sampled_from(running), min_size=1, max_size=3, unique=True))
             ends = [(self._lease_of(id), Move.COMPLETE, 0) for id in chosen]
             then = {place: self._next(draw) for place in range(len(chosen))}
-            self.pair.settle(ends, ask=self._ask(draw), then=then)
+            self.pair.settle(ends, ask=self._ask(draw), stock=draw(st.sampled_from((0, 2))), then=then)
 
     def settle(self, draw: Draw) -> None:
         """Any moves under any leases ever issued, the latest ones more often."""
@@ -237,7 +245,7 @@ class StoreBesideModel(RuleBasedStateMachine):
                 for _ in range(draw(st.integers(1, 3)))
             ]
             then = {place: self._next(draw) for place in range(len(ends)) if draw(st.integers(0, 3)) == 0}
-            self.pair.settle(ends, ask=self._ask(draw), then=then)
+            self.pair.settle(ends, ask=self._ask(draw), stock=draw(st.sampled_from((0, 2))), then=then)
 
     def set_queue(self, draw: Draw) -> None:
         """An operator limits a queue, or lets go."""

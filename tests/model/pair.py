@@ -82,15 +82,16 @@ class Pair:
         self.check()
         return replies
 
-    def claim(self, worker: str, queues: Iterable[str], limit: int) -> list[int]:
+    def claim(self, worker: str, queues: Iterable[str], limit: int, *, stock: int = 0) -> list[int]:
         """Start jobs; returns the indices of their leases."""
-        return self.settle([], ask=(worker, tuple(queues), limit))
+        return self.settle([], ask=(worker, tuple(queues), limit), stock=stock)
 
     def settle(
         self,
         ends: list[tuple[int, Move, int]],
         ask: tuple[str, tuple[str, ...], int] | None = None,
         *,
+        stock: int = 0,
         then: Mapping[int, Call] | None = None,
     ) -> list[int]:
         """End attempts by the index of any lease ever issued, and claim; returns the new leases' indices.
@@ -106,7 +107,7 @@ class Pair:
             self._settlement(self.leases[index][0], move, delay, call)
             for (index, move, delay), call in zip(ends, goes_on, strict=True)
         ]
-        wish = None if ask is None else Ask(WorkerId(ask[0]), ask[1], ask[2])
+        wish = None if ask is None else Ask(WorkerId(ask[0]), ask[1], ask[2], stock)
         if not done and wish is not None:
             settled, claims = [], self._do(self.store.claim(wish))
             self.watch.in_order(claims.jobs, self.clock.now)
@@ -336,7 +337,9 @@ class Pair:
 
     def _compare_claims(self, claims: Claims, ask: tuple[str, tuple[str, ...], int]) -> None:
         now = self.clock.now
-        started = self.model.claim(ask[0], ask[1], ask[2], now)
+        # How many of those for the stock a store does start is its own affair.
+        stock = max(len(claims.jobs) - ask[2], 0)
+        started = self.model.claim(ask[0], ask[1], ask[2], now, stock=stock)
         same("claimed", [job.id for job in claims.jobs], started)
         for job in claims.jobs:
             mine = self.model.jobs[job.id]
@@ -418,10 +421,21 @@ class Pair:
             if job.state in QUEUED and id in jobs and jobs[id].state == "revoked"
         }
         while swept:
-            awaited = {chain for id in swept for chain in self.model.jobs[id].awaits}
+            awaited = self._awaited(swept)
             id = next(id for id in swept if self.model.jobs[id].chain not in awaited)
             self.model.sweep(id, self.clock.now)
             swept.remove(id)
+
+    def _awaited(self, ids: Iterable[str]) -> set[str]:
+        """The chains that jobs wait for, and those that these wait for in turn."""
+        found: set[str] = set()
+        new = {chain for id in ids for chain in self.model.jobs[id].awaits}
+        while new:
+            found |= new
+            new = {
+                chain for job in self.model.jobs.values() if job.chain in new for chain in job.awaits
+            } - found
+        return found
 
     def _adopt_order(self, jobs: dict[str, Job]) -> None:
         """In which order what is made in one step but by calls comes to be accepted, is up to the store."""

@@ -245,8 +245,10 @@ def die_anywhere(prepare: list[Step], operate: Step, tmp_path: Path, make_pair: 
     assert (done[0], done[-1]) == (False, True)
 
 
-def fail_anywhere(prepare: list[Step], operate: Step, make_pair: MakePair) -> None:
-    """Let each statement of an operation fail in turn."""
+def fail_anywhere(
+    prepare: list[Step], operate: Step, make_pair: MakePair, full: type[Exception] = apsw.FullError
+) -> None:
+    """Let each statement of an operation fail in turn; `full` is what the database raises when its disk is full."""
     pair = make_pair("origin")
     for step in prepare:
         step(pair)
@@ -260,7 +262,7 @@ def fail_anywhere(prepare: list[Step], operate: Step, make_pair: MakePair) -> No
             seen += 1
             if seen == at:
                 fired = True
-                raise apsw.FullError("injected: disk full")
+                raise full("injected: disk full")
 
         Watched.before_statement = fail
         try:

@@ -42,7 +42,7 @@ class FileBesideModel(StoreBesideModel):
 
 
 TestMemory = MemoryBesideModel.TestCase
-TestMemory.settings = settings(max_examples=max(settings().max_examples * 2 // 5, 1))
+TestMemory.settings = settings(max_examples=max(settings().max_examples // 8, 1))  # the file says the rest
 TestFile = FileBesideModel.TestCase
 TestFile.settings = settings(max_examples=max(settings().max_examples * 2 // 5, 1))
 

@@ -20,15 +20,17 @@ from onejob.core.job import ENDED, ChainId, JobId, NewJob, State
 from onejob.core.judge import Call, Change, Decision, Holder, Outcome, judge, may_revive
 from onejob.core.lane import LanePlan
 from onejob.sql.ids import id_from_bytes, id_to_bytes
-from onejob.stores.valkey.forms import LETTERS, STATES, answer_of, newcomer, rules_form
+from onejob.stores.valkey.forms import LETTERS, STATES, answer_of
+from onejob.stores.valkey.newcomers import newcomer, rules_form
 from onejob.stores.valkey.scripts import assembled
 from onejob.stores.valkey.wire import blob, blob_or_false, id_blob
 
 PROBE = """
 -- probe: what judge.lua decides. in: a newcomer and its key's holder, or none; an id and rules
---! reads records judge
+--! reads
 
-local job, found, id, plan = unpack(unpack_record(ARGV[3]))
+local text, found, id, rules = unpack(unpack_record(ARGV[3]))
+local job = read_newcomer(text)
 local holder
 if found then
   local names = { 'id', 'state', 'since', 'completed_until', 'failed_until', 'accepted', 'due', 'attempt', 'priority', 'options',
@@ -45,7 +47,7 @@ return {
     d.creates and d.calls or {}, d.end_holder and 1 or 0, d.flag_holder and 1 or 0, d.hurry_holder and 1 or 0,
     d.expire_holder and 1 or 0 },
   change and { change.due, change.append and 1 or 0, change.calls } or false,
-  may_revive(id, plan, holder) and 1 or 0,
+  may_revive(id, rules, holder) and 1 or 0,
 }
 """
 
@@ -151,7 +153,7 @@ def decide(valkey: Any) -> Iterator[Callable[..., Any]]:
 
 
 @given(job=jobs, holder=st.none() | holders)
-@settings(max_examples=2_000)
+@settings(max_examples=settings().max_examples * 5)
 def test_the_script_decides_as_the_core_does(
     decide: Callable[..., Any], job: NewJob, holder: Holder | None
 ) -> None:

@@ -73,9 +73,9 @@ POSTGRES_RECORD = (
 )
 POSTGRES_READ = """
 select by::text, what, job, chain, place, state, follows, digest
-from storm_record order by pg_xact_commit_timestamp(xmin), number
+from storm_record order by pg_xact_commit_timestamp(xmin), by, number
 """
-"""In the order of the commits, as everybody could see them."""
+"""In the order of the commits, as everybody could see them; two may come in the same microsecond."""
 
 
 async def record(app: App) -> None:

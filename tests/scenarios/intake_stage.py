@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import re
 from collections import Counter
@@ -66,7 +67,12 @@ class Post:
         if self.engine is None:
             async with self.app.transaction() as tx:
                 return await tx.execute(statement, parameters)
-        with self.engine.begin() as connection:
+        # In a thread: who holds up the loop of a worker whose intake is about to commit waits for that in vain.
+        return await asyncio.to_thread(self._sql, self.engine, statement, parameters)
+
+    @staticmethod
+    def _sql(engine: sqlalchemy.Engine, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with engine.begin() as connection:
             if parameters:
                 result = connection.execute(sqlalchemy.text(statement), parameters)
             else:

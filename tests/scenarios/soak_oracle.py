@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
+from soak_result import Result, created_twice, out_of_order
 
 SETUP = """
 create table soak_start (
@@ -113,34 +114,11 @@ ENDED_WELL = {"restart": ("completed", "revoked")}
 
 
 @dataclass
-class Result:
-    """What became of a soak; `violations` is everything that must be zero."""
+class PostgresResult(Result):
+    """What became of a soak."""
 
-    attempted: int = 0
-    acknowledged: int = 0
-    jobs: int = 0
-    runs: int = 0
     reruns: int = 0
     """Runs beyond a job's own failures: after a lost lease, at least once is what is promised."""
-    lost: list[str] = field(default_factory=list[str])
-    doubled: list[str] = field(default_factory=list[str])
-    overlaps: list[str] = field(default_factory=list[str])
-    slots: list[str] = field(default_factory=list[str])
-    order: list[str] = field(default_factory=list[str])
-    stale: list[str] = field(default_factory=list[str])
-    early: list[str] = field(default_factory=list[str])
-    leaks: list[str] = field(default_factory=list[str])
-
-    def violations(self) -> dict[str, list[str]]:
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: some[:5] for name, some in found.items() if isinstance(some, list) and some}
-
-    def table(self) -> str:
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return "\n".join(
-            f"  {name:<14}{len(value) if isinstance(value, list) else value:>9,}"
-            for name, value in values.items()
-        )
 
 
 class Oracle:
@@ -168,7 +146,7 @@ class Oracle:
         found = ((name, self.run(f"select count(*) from SCHEMA.{name}")[0][0]) for name in LEFT_OVER)
         return [f"{name} after prune: {count}" for name, count in found if count]
 
-    def judge(self, reports: Iterable[Path], *, at_least_once: bool) -> Result:
+    def judge(self, reports: Iterable[Path], *, at_least_once: bool) -> PostgresResult:
         """Hold what was acknowledged against what is on record."""
         told = [json.loads(report.read_text()) for report in reports]
         calls = [call for one in told for call in one["acknowledged"]]
@@ -182,7 +160,7 @@ class Oracle:
         starts = [
             (str(job), lane) for job, lane in self.run("select job, lane from soak_start order by number")
         ]
-        result = Result(sum(one["attempted"] for one in told), len(calls), len(jobs), len(starts))
+        result = PostgresResult(sum(one["attempted"] for one in told), len(calls), len(jobs), len(starts))
         result.lost = [
             *_lost(calls, jobs, done, {item for (item,) in self.run("select item from soak_item")})
         ]
@@ -190,7 +168,8 @@ class Oracle:
         result.reruns = sum(
             attempt - failures - 1 for _, state, attempt, failures, _ in jobs.values() if state == "completed"
         )
-        result.order = [*_out_of_order(calls, starts)]
+        times = {call["id"]: (call["began"], call["ended"]) for call in calls if call.get("lane")}
+        result.order = [*out_of_order(times, [(job, lane or "") for job, lane in starts])]
         result.stale = [
             f"{subject}: {seen} of {changes}"
             for subject, changes, seen in self.run(
@@ -241,8 +220,7 @@ def _doubled(
     starts: Counter[str],
     at_least_once: bool,
 ) -> Iterator[str]:
-    created = Counter(call["id"] for call in calls if call["outcome"] == "created")
-    yield from (f"{id} was created {count} times" for id, count in created.items() if count > 1)
+    yield from created_twice(calls)
     yield from (f"{id} left a row and is not completed" for id in done if jobs[id][1] != "completed")
     by_value: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for id, (task, value) in done.items():
@@ -255,18 +233,3 @@ def _doubled(
         for id, (task, _, _, failures, _) in jobs.items():
             if starts[id] > failures + 1:
                 yield f"{task} {id} ran {starts[id]} times and failed {failures}"
-
-
-def _out_of_order(calls: list[dict[str, Any]], starts: list[tuple[str, str | None]]) -> Iterator[str]:
-    """Whoever was acknowledged before another was even called is first in their lane."""
-    times = {call["id"]: (call["began"], call["ended"]) for call in calls if call.get("lane")}
-    lanes: defaultdict[str, list[str]] = defaultdict(list)
-    for id in dict(starts):  # of several starts, the first
-        if id in times:
-            lanes[dict(starts)[id] or ""].append(id)
-    for lane, ids in lanes.items():
-        earliest = (float("inf"), "")
-        for id in reversed(ids):
-            if earliest[0] < times[id][0]:
-                yield f"{lane}: {id} before {earliest[1]}"
-            earliest = min(earliest, (times[id][1], id))

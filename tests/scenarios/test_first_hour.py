@@ -51,11 +51,30 @@ def refused(call: Callable[[], object]) -> str:
         ("sqlite:///jobs.db?patience=long", "only patience=SECONDS is known"),
         ("sqlite:///a%00b", "names no file"),
         ("postgresql+psycopg://me@localhost/shop", "write postgresql:// alone"),
+        ("redis://localhost:6379/0", "for a Redis server, too, write valkey://."),
+        ("rediss://me:secret@localhost", "for a Redis server, too, write valkeys://."),
         ("postgresql://localhost/shop?schem=jobs", "did you mean schema=…?"),
     ],
 )
 def test_a_wrong_url_is_refused_where_the_app_is_made(url: str, told: str) -> None:
     assert told in refused(lambda: App(url))
+
+
+def test_a_mistyped_path_makes_no_folders(tmp_path: Path) -> None:
+    with App(f"sqlite:///{tmp_path}/no/where/jobs.db") as app, pytest.raises(onejob.OnejobError) as caught:
+        app.task(name="send")(lambda: None).enqueue()
+    assert f"there is no folder {tmp_path}/no/where" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["delay", "apply_async", "send", "defer", "kiq"])
+def test_other_libraries_words_for_enqueue_name_ours(app: App, word: str) -> None:
+    task: Any = app.task(name="send")(lambda: None)
+    for sender in (task, task.using(priority=1)):
+        with pytest.raises(AttributeError, match=rf"Task 'send' has no \.{word}\(…\): write \.enqueue\(…\)"):
+            getattr(sender, word)(1)
+    with pytest.raises(AttributeError, match="has no attribute 'enqeue'"):
+        task.enqeue()
 
 
 def test_a_wrong_url_of_the_environment_is_refused_where_the_app_is_made(

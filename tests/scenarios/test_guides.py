@@ -14,7 +14,6 @@ from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
-import sqlalchemy  # noqa: F401 - a package cannot be imported while `sys.modules` is another dict
 
 import onejob
 from onejob import App, Queue
@@ -35,10 +34,9 @@ def compiled(source: str, page: Path) -> CodeType:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, own_modules: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ONEJOB_URL", raising=False)
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     return tmp_path
 
 

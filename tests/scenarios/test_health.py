@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import pytest
+from stored import with_patience
 
 from onejob import App
 from onejob.cli.health import MAX_CONNECTIONS, MAX_REQUEST, HealthCheck, HealthOptions, children_report
@@ -140,8 +141,8 @@ class TestAsAFile:
         assert children_report(files, 5)["alive"] is False
 
 
-async def test_a_worker_knows_how_it_is(tmp_path: Path) -> None:
-    app = App(f"sqlite:///{tmp_path}/jobs.db")
+async def test_a_worker_knows_how_it_is(database_url: str) -> None:
+    app = App(database_url)
     async with app:
         worker = app.worker(queues="a,b")
         assert worker.health().as_data() == {
@@ -171,7 +172,7 @@ JOBS = """
 import asyncio, time
 from pathlib import Path
 from onejob import App
-app = App("sqlite:///jobs.db?patience=20")
+app = App()
 
 @app.task(name="block")
 async def block() -> None:
@@ -183,7 +184,7 @@ async def block() -> None:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def start(tmp_path: Path, database_url: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     (tmp_path / "jobs.py").write_text(JOBS)
     started: list[subprocess.Popen[bytes]] = []
 
@@ -191,6 +192,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         worker = subprocess.Popen(
             [sys.executable, "-c", "from onejob.cli import main; main()", "worker", "jobs:app", *options],
             cwd=tmp_path,
+            env={**os.environ, "ONEJOB_URL": with_patience(database_url)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -204,12 +206,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def test_a_worker_process_answers_while_a_handler_blocks_its_loop_and_says_so_when_it_drains(
-    tmp_path: Path, port: int, start: Callable[..., subprocess.Popen[bytes]]
+    tmp_path: Path, database_url: str, port: int, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     worker = start("--health-port", str(port), "--health-file", "health")
     until(lambda: _answers(port))
     until((tmp_path / "health").exists)
-    app = App(f"sqlite:///{tmp_path}/jobs.db")
+    app = App(database_url)
     app.task(name="block")(lambda: None).enqueue()
     app.close()
     until(lambda: ask(port)[1]["running"] == 1)
@@ -223,6 +225,7 @@ def test_a_worker_process_answers_while_a_handler_blocks_its_loop_and_says_so_wh
     assert not (tmp_path / "health").exists()
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)  # it has no store of its own
 def test_the_supervisor_answers_for_all_its_processes(
     tmp_path: Path, port: int, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

@@ -401,7 +401,7 @@ class TestInAWorker:
             async with app.worker(concurrency=4):
                 for receipt in receipts:
                     await receipt.aresult(timeout=PATIENCE)
-        assert most <= 8  # as many again may end before the first has been told
+        assert most <= 8, "as many again may end before the first has been told"
 
     async def test_a_handed_back_job_is_told_only_if_it_had_begun(self, app: App) -> None:
         told: list[Ending] = []

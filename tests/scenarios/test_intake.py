@@ -36,8 +36,10 @@ from onejob import (
     TransactionTimeout,
     WrongCall,
 )
-from onejob.core.job import Job
+from onejob.core.job import Job, NewJob
+from onejob.core.judge import Answer
 from onejob.intake.sources import Database
+from onejob.keepers.rounds import Keeper, make_rounds
 from onejob.testing import FakeClock, adrain
 
 CREATE = "create table {} (id integer primary key, phone text, due {}, scheduled boolean)"
@@ -532,6 +534,56 @@ async def test_a_worker_stops_though_somebodys_database_does_not_answer(
     finally:
         given_up.set()
         await running
+
+
+async def test_a_worker_that_stops_flags_the_rows_whose_jobs_it_has_made(
+    other: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await other.table("calls", (1, "+1"))
+    other.intake(every=0.1)
+    made, stopping = asyncio.Event(), asyncio.Event()
+    enqueue = other.app.store.enqueue
+
+    async def rounds_that_tell(keepers: Sequence[Keeper]) -> None:
+        rounds = asyncio.create_task(make_rounds(keepers))
+        try:
+            await asyncio.shield(rounds)
+        except asyncio.CancelledError:
+            stopping.set()
+            rounds.cancel()
+            await rounds
+
+    async def enqueue_and_wait(jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
+        answers = await enqueue(jobs, now=now)
+        made.set()
+        await stopping.wait()
+        return answers
+
+    monkeypatch.setattr("onejob.worker.worker.make_rounds", rounds_that_tell)
+    monkeypatch.setattr(other.app.store, "enqueue", enqueue_and_wait)
+    async with other.app.worker() as worker:
+        await asyncio.wait_for(made.wait(), 10)
+        await eventually(lambda: _called(other, "+1"))
+    assert stopping.is_set()
+    assert not worker.held_up
+    assert await other.flags() == [1]
+
+
+async def test_a_worker_that_stops_does_not_wait_for_a_page_of_which_no_job_is_made(other: Desk) -> None:
+    asked = asyncio.Event()
+
+    @other.app.before_enqueue
+    async def think_for_ever(call: Call) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    await other.table("calls", (1, "+1"))
+    other.intake(every=0.1)
+    async with other.app.worker() as worker:
+        await asyncio.wait_for(asked.wait(), 10)
+    assert not worker.held_up
+    assert await other.flags() == []
+    assert await other.jobs() == []
 
 
 async def test_inside_a_transaction_of_the_app_it_is_refused(either: Desk) -> None:

@@ -143,18 +143,41 @@ async def test_a_job_that_ran_while_tables_changed_is_settled_by_its_old_worker(
     await newer.close()
 
 
+@pytest.mark.parametrize("there", range(1, len(FILES.migrations)))
+async def test_a_store_of_an_earlier_version_is_brought_up_to_date_while_its_jobs_run(
+    new_postgres_url: str, monkeypatch: pytest.MonkeyPatch, there: int
+) -> None:
+    known = list(FILES.migrations)
+    monkeypatch.setitem(FILES.__dict__, "migrations", known[:there])
+    older = open_store(new_postgres_url)
+    running, waiting = await put(older, job(unique=Unique.once(), key="a")), await put(older, job())
+    claimed = await start_one(older)
+    assert claimed.id == running.id
+    assert await version(new_postgres_url) == str(there)
+    monkeypatch.setitem(FILES.__dict__, "migrations", known)
+    newer = open_store(new_postgres_url)
+    assert (await put(newer, job(unique=Unique.once(), key="a"))).id == running.id
+    assert await version(new_postgres_url) == str(len(known))
+    assert await finish(older, claimed) is Settled.DONE
+    assert (await start_one(older)).id == waiting.id
+    await older.close()
+    await newer.close()
+
+
 async def test_what_is_missing_is_not_made_where_the_url_forbids_it(
     new_postgres_url: str, upgrade: Any
 ) -> None:
     before = open_store(new_postgres_url)
     await before.open()
     await before.close()
+    there = migrate.known()
     upgrade()
     store = open_store(f"{new_postgres_url}&migrate=never")
-    with pytest.raises(SchemaMismatch, match=r"has version 1, this onejob needs version 2.*`onejob migrate`"):
+    message = rf"has version {there}, this onejob needs version {there + 1}\b.*`onejob migrate`"
+    with pytest.raises(SchemaMismatch, match=message):
         await put(store, job())
     await store.close()
-    assert await version(new_postgres_url) == "1"
+    assert await version(new_postgres_url) == str(there)
 
 
 async def _until(ran: list[int], count: int) -> None:

@@ -13,6 +13,7 @@ from onejob.stores import open_store
 from onejob.testing.conformance.steps import job, look, put
 
 ASK = Ask(WorkerId("w"), ("q",), 10)
+BARE, FULL = "settle.complete_bare_and_start", "settle.complete_and_start"
 READING = {"AccessShareLock"}
 
 
@@ -61,16 +62,41 @@ class TestOneStatement:
 
     async def test_claims_and_settlements(self, postgres_url: str) -> None:
         async with Play(postgres_url) as play:
-            await play.store.enqueue([job(unique=COALESCE), job()])
+            await play.store.enqueue([job(), job()])
             session = await play.ours()
             [first] = (await session.claim(limit=1).done()).jobs
             assert session.link.said == ["claim.start"]
             session.link.said.clear()
             [second] = (await session.settle(first, wish=ASK).done()).claims.jobs
-            assert session.link.said == ["settle.complete_and_start"]
+            assert session.link.said == [BARE]
             session.link.said.clear()
             await session.settle(second).done()
             assert session.link.said == ["settle.complete"]
+
+    async def test_a_key_is_met_once_unawares(self, postgres_url: str) -> None:
+        async with Play(postgres_url) as play:
+            await play.store.enqueue([job(unique=COALESCE, key=key) for key in "abc"])
+            session = await play.ours()
+            [claimed] = (await session.claim(limit=1).done()).jobs
+            for said in (BARE, FULL), (FULL,):
+                session.link.said.clear()
+                wish = Ask(WorkerId("w"), ("q",), 1)
+                [claimed] = (await session.settle(claimed, wish=wish).done()).claims.jobs
+                assert session.link.said == list(said)
+
+    async def test_who_gives_a_slot_of_a_lane_back_arranges_it_at_once(self, postgres_url: str) -> None:
+        async with Play(postgres_url) as play:
+            jobs = [job(lane=LANE) for _ in range(3)]
+            await play.store.enqueue(jobs)
+            session = await play.ours()
+            [claimed] = (await session.claim().done()).jobs
+            for number in (1, 2):
+                session.link.said.clear()
+                [claimed] = (await session.settle(claimed, wish=ASK).done()).claims.jobs
+                assert claimed.id == jobs[number].id
+                settling = [BARE, FULL] if number == 1 else [FULL]
+                arranging = ["begin", "lanes.take", "lanes.arrange", "claim.enter", "claim.start", "commit"]
+                assert session.link.said == [*settling, *arranging]
 
 
 class TestLocks:

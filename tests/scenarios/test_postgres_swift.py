@@ -7,7 +7,10 @@ from interleaving import COALESCE, ENDS, LATEST, ONCE, holder_of
 from servers.stepping import Play
 
 from onejob.core.job import State
-from onejob.core.judge import Outcome
+from onejob.core.judge import Answer, Outcome
+from onejob.stores.postgres.enqueue import enqueue
+from onejob.stores.postgres.steps import Steps
+from onejob.stores.postgres.work import Work
 from onejob.testing.conformance.steps import job, look, start, total
 
 pytestmark = pytest.mark.timeout(60)
@@ -84,6 +87,24 @@ async def test_a_key_that_is_taken_after_the_look_is_kept_in_the_end(postgres_ur
         assert [one.id for one in answers] == [held.id, faster.id, batch[2].id]
         assert [one.outcome for one in answers] == [Outcome.KEPT, Outcome.KEPT, Outcome.CREATED]
         assert await total(play.store) == 3
+
+
+async def test_a_duplicate_counts_once_though_its_batch_was_judged_twice(postgres_url: str) -> None:
+    held, faster = job(unique=ONCE, key="a"), job(unique=ONCE, key="b")
+    batch = [job(unique=ONCE, key=key) for key in "abc"]
+    works: list[Work] = []
+
+    def accept(work: Work) -> Steps[list[Answer]]:
+        works.append(work)
+        return enqueue(work, batch, alone=True)
+
+    async with Play(postgres_url) as play:
+        await play.store.enqueue([held])
+        ours = await play.ours()
+        accepting = await ours.act(accept).after(MAKE)
+        await play.store.enqueue([faster])
+        await accepting.done()
+        assert [holder for _, holder, _ in works[0].absorbed] == [held.id, faster.id]
 
 
 async def test_a_holder_that_starts_after_the_look_is_followed_if_a_transaction_is_needed(

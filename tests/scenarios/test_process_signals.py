@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from stored import with_patience
 
 from onejob import App
 from onejob.core.job import Job, JobId, State
@@ -22,7 +23,7 @@ import ctypes, os, subprocess, sys, time
 from pathlib import Path
 from onejob import App, current_job
 
-app = App("sqlite:///jobs.db?patience=20")
+app = App()
 
 @app.task(name="naps", process=True)
 def naps(seconds: float) -> int:
@@ -55,10 +56,11 @@ def prints(lines: int) -> int:
 class Place:
     """A folder with an app in it, and the worker processes started there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         (folder / "jobs.py").write_text(MODULE)
-        self.app = App(f"sqlite:///{folder}/jobs.db?patience=20")
+        self.app = App(with_patience(url))
+        self.env = {**os.environ, "ONEJOB_URL": self.app.url}
         self.workers: list[subprocess.Popen[bytes]] = []
 
         @self.app.task(name="naps")
@@ -85,6 +87,7 @@ class Place:
             worker = subprocess.Popen(
                 [sys.executable, "-c", "from onejob.cli import main; main()", "worker", "jobs:app", *options],
                 cwd=self.folder,
+                env=self.env,
                 stderr=log,
                 stdout=log,
                 start_new_session=True,
@@ -101,6 +104,7 @@ class Place:
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
+            env=self.env,
             input=stdin,
             capture_output=True,
             text=True,
@@ -140,8 +144,16 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
+def place(tmp_path: Path, sqlite_url: str) -> Iterator[Place]:
+    place = Place(tmp_path, sqlite_url)
+    yield place
+    place.clean_up()
+
+
+@pytest.fixture
+def any_place(tmp_path: Path, database_url: str) -> Iterator[Place]:
+    """For what the processes do to the store, or their end leaves there."""
+    place = Place(tmp_path, database_url)
     yield place
     place.clean_up()
 
@@ -185,31 +197,31 @@ def test_a_ctrl_c_at_the_terminal_is_for_the_worker(place: Place) -> None:
     assert place.job(id).state is State.COMPLETED
 
 
-def test_a_second_sigterm_kills_the_process_and_hands_the_job_back(place: Place) -> None:
-    worker = place.start()
-    id = place.send("holds")
-    child, other = place.pid(), place.pid("other")
+def test_a_second_sigterm_kills_the_process_and_hands_the_job_back(any_place: Place) -> None:
+    worker = any_place.start()
+    id = any_place.send("holds")
+    child, other = any_place.pid(), any_place.pid("other")
     worker.send_signal(signal.SIGTERM)
     time.sleep(0.3)  # two signals at the same instant may be one
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE) == 0
-    job = place.job(id)
+    job = any_place.job(id)
     assert (job.state, job.attempt, job.failures, job.crashes) == (State.WAITING, 0, 0, 0)
     assert is_gone(child)
-    place.until(lambda: is_gone(other))
+    any_place.until(lambda: is_gone(other))
 
 
-def test_a_killed_worker_takes_its_processes_with_it_even_one_that_holds_its_gil(place: Place) -> None:
-    worker = place.start("--lease", "1", "--poll", "0.5")
-    id = place.send("holds")
-    child, other = place.pid(), place.pid("other")
+def test_a_killed_worker_takes_its_processes_with_it_even_one_that_holds_its_gil(any_place: Place) -> None:
+    worker = any_place.start("--lease", "1", "--poll", "0.5")
+    id = any_place.send("holds")
+    child, other = any_place.pid(), any_place.pid("other")
     worker.kill()
     worker.wait()
-    place.until(lambda: is_gone(child) and is_gone(other))
-    (place.folder / "started").unlink()
-    place.start("--lease", "1", "--poll", "0.5")
-    assert place.pid() != child  # another worker runs it again
-    assert place.job(id).crashes == 1
+    any_place.until(lambda: is_gone(child) and is_gone(other))
+    (any_place.folder / "started").unlink()
+    any_place.start("--lease", "1", "--poll", "0.5")
+    assert any_place.pid() != child  # another worker runs it again
+    assert any_place.job(id).crashes == 1
 
 
 def test_an_idle_process_ends_with_a_killed_worker(place: Place) -> None:
@@ -223,11 +235,11 @@ def test_an_idle_process_ends_with_a_killed_worker(place: Place) -> None:
     place.until(lambda: is_gone(child))
 
 
-def test_a_job_in_a_process_may_enqueue_another(place: Place) -> None:
-    worker = place.start()
-    asked = place.ended(place.send("asks"))
+def test_a_job_in_a_process_may_enqueue_another(any_place: Place) -> None:
+    worker = any_place.start()
+    asked = any_place.ended(any_place.send("asks"))
     assert asked.state is State.COMPLETED, asked.error
-    assert place.ended(JobId((asked.result or b"").decode().strip('"'))).state is State.COMPLETED
+    assert any_place.ended(JobId((asked.result or b"").decode().strip('"'))).state is State.COMPLETED
     began = time.monotonic()
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE) == 0

@@ -35,6 +35,8 @@ from onejob.worker.attempt import Attempt, Interruption
 from onejob.worker.runner import Runner
 
 PATIENCE = 60.0
+anywhere = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+"""For what happens between a worker and its processes, whichever store the job is from."""
 
 
 @pytest.fixture
@@ -126,6 +128,7 @@ async def test_the_function_runs_in_another_process_and_its_result_comes_back(ap
     assert answer["pid"] != os.getpid()
 
 
+@anywhere
 async def test_the_process_is_a_new_interpreter_and_not_a_fork(app: App) -> None:
     process_tasks.changed_in_the_worker = True
     changed, program, parent = result_of(await run(app, process_tasks.state_of_module))
@@ -133,6 +136,7 @@ async def test_the_process_is_a_new_interpreter_and_not_a_fork(app: App) -> None
     assert (program, parent) == (Path(sys.argv[0]).name, os.getpid())
 
 
+@anywhere
 async def test_an_error_comes_back_with_its_type_message_and_place(app: App) -> None:
     job = await run(app, process_tasks.raises, "value")
     assert (job.state, job.failures, job.crashes) == (State.FAILED, 1, 0)
@@ -143,6 +147,7 @@ async def test_an_error_comes_back_with_its_type_message_and_place(app: App) -> 
     assert not any("onejob/worker" in place for place in places)
 
 
+@anywhere
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -158,12 +163,14 @@ async def test_whatever_is_raised_is_a_failed_attempt(app: App, kind: str, text:
     assert (job.error or "").startswith(text)
 
 
+@anywhere
 async def test_a_retry_curve_sees_the_error_itself(app: App) -> None:
     app.backoff("polite")(process_tasks.polite)
     job = await run(app, process_tasks.raises, "impatient", retry=Retry(2, "polite"))
     assert (job.state, job.attempt, job.failures) == (State.FAILED, 2, 2)
 
 
+@anywhere
 async def test_a_retry_curve_that_no_process_can_import_sees_the_text_of_the_error(app: App) -> None:
     seen: list[str] = []
 
@@ -177,6 +184,7 @@ async def test_a_retry_curve_that_no_process_can_import_sees_the_text_of_the_err
     assert seen == ["1 Impatient: later"]
 
 
+@anywhere
 async def test_an_error_that_is_never_retried_fails_at_once(app: App) -> None:
     retry = Retry(5, Exponential(0.01), never=(LookupError, process_tasks.Impatient))
     job = await run(app, process_tasks.raises, "impatient", retry=retry)
@@ -197,6 +205,7 @@ async def test_a_job_may_snooze(app: App) -> None:
     assert job.due - job.accepted > 3_500_000
 
 
+@anywhere
 @pytest.mark.parametrize(
     ("what", "text"),
     [
@@ -223,6 +232,7 @@ async def test_a_large_result_comes_back_whole(store_url: str, compression: Any)
     assert size < 10_000 if compression else size > 900_000
 
 
+@anywhere
 async def test_bytes_that_cannot_be_read_fail_the_job_and_not_the_process(app: App) -> None:
     task = in_process(app, process_tasks.square)
     async with working(app, concurrency=1):
@@ -245,6 +255,7 @@ async def test_bytes_that_cannot_be_read_fail_the_job_and_not_the_process(app: A
 # The current job, across the border
 
 
+@anywhere
 async def test_the_current_job_is_known_there_and_its_logs_come_back(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -298,6 +309,7 @@ async def test_a_revoked_job_is_told_within_a_second_or_two(app: App, tmp_path: 
 # What is killed
 
 
+@anywhere
 @pytest.mark.parametrize(
     ("how", "cleaned_up"),
     [("spins", True), ("sleeps", True), ("deaf", False), ("swallows", False), ("holds the gil", False)],
@@ -313,11 +325,13 @@ async def test_a_job_that_exceeds_its_timeout_is_killed(
     assert (tmp_path / "here-cleaned-up").exists() is cleaned_up
 
 
+@anywhere
 async def test_starting_a_process_does_not_count_as_time_of_the_job(app: App) -> None:
     # No interpreter starts in a tenth of a second on a busy machine; the function itself takes no time.
     assert result_of(await run(app, process_tasks.square, 3, timeout=0.1))["square"] == 9
 
 
+@anywhere
 async def test_a_revoked_job_is_killed_if_its_task_asks_for_it(app: App, tmp_path: Path) -> None:
     place = tmp_path / "here"
     task = in_process(app, process_tasks.never_ends, cancel_on_abort=True)
@@ -331,6 +345,7 @@ async def test_a_revoked_job_is_killed_if_its_task_asks_for_it(app: App, tmp_pat
     assert (tmp_path / "here-cleaned-up").exists()
 
 
+@anywhere
 async def test_what_the_process_has_started_is_killed_with_it(app: App, tmp_path: Path) -> None:
     place = tmp_path / "here"
     job = await run(app, process_tasks.starts_another, str(place), timeout=0.5)
@@ -378,6 +393,7 @@ def alone(app: App, task: str, payload: bytes) -> tuple[Runner, Attempt]:
 # What a death costs
 
 
+@anywhere
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
@@ -420,16 +436,19 @@ async def test_a_crash_waits_longer_each_time_and_then_fails_into_the_dead_lette
     await app.aclose()
 
 
+@anywhere
 async def test_a_process_that_sends_nonsense_is_killed(app: App) -> None:
     job = await run(app, process_tasks.babbles, max_crashes=0)
     assert job.state is State.FAILED
     assert (job.error or "").startswith("Crashed: its process sent what is no message")
 
 
+@anywhere
 async def test_a_handler_that_forks_ends_once(app: App, tmp_path: Path) -> None:
     assert result_of(await run(app, process_tasks.forks, str(tmp_path / "forked"))) == 1
 
 
+@anywhere
 async def test_a_job_for_which_no_process_can_be_started_waits_uncharged(
     app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -447,6 +466,7 @@ async def test_a_job_for_which_no_process_can_be_started_waits_uncharged(
 # The processes themselves
 
 
+@anywhere
 async def test_a_process_is_used_again_and_replaced_after_so_many_jobs(app: App) -> None:
     task = in_process(app, process_tasks.square)
     pids: list[int] = []
@@ -458,6 +478,7 @@ async def test_a_process_is_used_again_and_replaced_after_so_many_jobs(app: App)
         await until(lambda: is_gone(pids[0]) and is_gone(pids[2]))
 
 
+@anywhere
 async def test_a_process_that_has_grown_too_large_is_replaced(app: App) -> None:
     task = in_process(app, process_tasks.hoards)
     async with working(app, children=1, max_memory_per_child=300):
@@ -467,6 +488,7 @@ async def test_a_process_that_has_grown_too_large_is_replaced(app: App) -> None:
     assert pids[0] == pids[1] == pids[2] != pids[3]
 
 
+@anywhere
 async def test_work_that_holds_the_gil_runs_at_the_same_time(app: App) -> None:
     task = in_process(app, process_tasks.holds_the_gil_a_second)
     async with working(app, children=2):
@@ -525,6 +547,7 @@ async def test_a_second_stop_kills_the_processes_and_hands_their_jobs_back(app: 
     await app.aclose()
 
 
+@anywhere
 async def test_nothing_is_left_behind(app: App, tmp_path: Path) -> None:
     square, dies = in_process(app, process_tasks.square), in_process(app, process_tasks.dies, max_crashes=0)
     never_ends = in_process(app, process_tasks.never_ends, timeout=0.2)
@@ -547,6 +570,7 @@ async def test_nothing_is_left_behind(app: App, tmp_path: Path) -> None:
     await app.aclose()
 
 
+@anywhere
 async def test_the_loop_is_never_blocked_by_a_process(app: App, tmp_path: Path) -> None:
     place = tmp_path / "here"
     task = in_process(app, process_tasks.never_ends, timeout=1)
@@ -572,6 +596,7 @@ async def test_the_loop_is_never_blocked_by_a_process(app: App, tmp_path: Path) 
 # What is refused
 
 
+@anywhere
 def test_a_coroutine_function_is_refused(app: App) -> None:
     with pytest.raises(
         InvalidOption, match=r"'slow' is a coroutine function, and process=True is for plain ones"
@@ -581,6 +606,7 @@ def test_a_coroutine_function_is_refused(app: App) -> None:
         async def slow() -> None: ...
 
 
+@anywhere
 def test_a_function_inside_another_is_refused(app: App) -> None:
     with pytest.raises(
         InvalidOption, match=r"cannot find: define it with `def` at the top level of a module"
@@ -593,6 +619,7 @@ def test_a_function_inside_another_is_refused(app: App) -> None:
         app.task(name="anonymous", process=True)(lambda: None)
 
 
+@anywhere
 async def test_a_function_that_is_not_where_it_says_fails_its_job(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,6 +632,7 @@ async def test_a_function_that_is_not_where_it_says_fails_its_job(
     )
 
 
+@anywhere
 @pytest.mark.parametrize(
     "options",
     [

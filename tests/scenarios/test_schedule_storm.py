@@ -67,7 +67,7 @@ class Storm:
     faults: tuple[str, ...] = ()
 
 
-SHORT = Storm(processes=4)
+SHORT = Storm(processes=3, near=(5, 10, 15, 30), far=(720, 1440))
 FULL = Storm(near=(1, 1, 2, 5), far=(5, 15, 30, 60), kills=0.02)
 
 

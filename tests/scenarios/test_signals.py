@@ -26,7 +26,7 @@ from onejob.tasks import Task
 
 PATIENCE = 40.0
 SEED = int(os.environ.get("ONEJOB_SEED", "20261115"))
-KILLS = int(os.environ.get("ONEJOB_KILLS", "50"))
+KILLS, LONG = 24, 200
 KEYS = 40
 
 MAKES_APP = "App()"
@@ -252,14 +252,15 @@ for pid in born:
         return self._log.read_text()
 
 
-def test_workers_killed_at_random_moments_lose_no_job_and_leave_no_key(place: Place) -> None:
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(LONG, marks=pytest.mark.torture)])
+def test_workers_killed_at_random_moments_lose_no_job_and_leave_no_key(place: Place, kills: int) -> None:
     chance = random.Random(SEED)
     effect = place.tasks()["effect"]
     accepted: set[JobId] = set()
     with Nursery(place) as nursery:
         doom = {nursery.bear(): 0.0 for _ in range(4)}
-        kills = 0
-        while kills < KILLS:
+        killed = 0
+        while killed < kills:
             calls = [effect.job(chance.randrange(KEYS), chance.randrange(4)) for _ in range(4)]
             accepted.update(receipt.id for receipt in place.app.enqueue_many(calls))
             time.sleep(0.01)
@@ -272,7 +273,7 @@ def test_workers_killed_at_random_moments_lose_no_job_and_leave_no_key(place: Pl
                     doom[pid] = time.monotonic() + chance.uniform(0, 0.6)
                 elif time.monotonic() >= due:
                     os.kill(pid, signal.SIGKILL)
-                    kills += 1
+                    killed += 1
                     del doom[pid]
                     doom[nursery.bear()] = 0.0
         place.until(lambda: not live(place))

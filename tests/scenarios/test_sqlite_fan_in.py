@@ -202,6 +202,9 @@ async def fan_in(size: int) -> Yard:
     for start in range(0, size, 100):
         await counted("end", store.settle(done[start : start + 100]))
     assert await yard.state(fan.id) is State.BLOCKED
+    assert (
+        await yard.start(queue="fan") == []
+    )  # to prepare a statement takes steps, too: here, for both sizes
     await counted("end the last, and release", yard.end(last))
     [job] = await counted("claim", yard.start(queue="fan"))
     outputs = await counted("read", store.blockers(job.id))

@@ -16,6 +16,7 @@ from uuid import UUID
 import apsw
 import pytest
 
+from onejob.core.dedup import Plan, Unique, compile_rules
 from onejob.core.job import JobId, NewJob, WorkerId
 from onejob.core.lane import LanePlan, QueueChange, Rate
 from onejob.core.lifecycle import Move, Settlement
@@ -48,7 +49,10 @@ BACKLOGS = [
     "lanes",
     "lanes that wait for their rates",
     "starts of another lane",
+    "keys of waiting jobs",
+    "remembered keys",
 ]
+POLICIES = (Unique.once(), Unique.latest(), Unique.restart())
 
 
 class Counted(SqliteStore):
@@ -86,6 +90,17 @@ class Yard:
             await self.store.enqueue(jobs[start : start + MAX_BULK])
         return [job.id for job in jobs]
 
+    async def put_keyed(self, policy: Unique, size: int, *, first: int = 0, priority: int = 0) -> None:
+        """Enqueue a job under each of so many keys."""
+        rules = compile_rules(policy, None)
+        assert rules is not None
+        jobs = [
+            NewJob(next(self._ids), "q", "t", b"{}", Plan(b"%016d" % n, f"{n}", rules, b"12345678"), priority)
+            for n in range(first, first + size)
+        ]
+        for start in range(0, len(jobs), MAX_BULK):
+            await self.store.enqueue(jobs[start : start + MAX_BULK])
+
     async def start(self, limit: int) -> Claims:
         return await self.store.claim(Ask(WorkerId("other"), ("q",), limit))
 
@@ -121,6 +136,11 @@ class Yard:
                 plan = LanePlan("crowd", concurrency=10_000, rate=Rate(10_000, per=60))
                 await self.put([plan for _ in each])
                 await self.start_and_finish(size)
+            case "keys of waiting jobs":
+                await self.put_keyed(Unique.once(), size)
+            case "remembered keys":
+                await self.put_keyed(Unique.once(), size)
+                await self.start_and_finish(size)
             case _:
                 raise ValueError(backlog)
 
@@ -143,10 +163,33 @@ class Yard:
         await self._counted("beat", lane, store.beat(Beat(ask.worker, 1_000)))
         await self._counted("prune", lane, store.prune(Retention(), 100))
 
-    async def _counted(self, what: str, lane: LanePlan | None, operation: Awaitable[T]) -> T:
+    async def live_with_keys(self, policy: Unique, first: int) -> None:
+        """Jobs under new keys, and duplicates of them while they wait, while they run and once they have ended."""
+        store, ask = self.store, Ask(WorkerId("w"), ("q",), BATCH)
+        name = policy.row.name
+
+        async def again(when: str) -> None:
+            await self._counted(when, name, self.put_keyed(policy, BATCH, first=first, priority=9))
+            await store.keys("q", 1)  # what was absorbed is written now, and not in a second
+
+        await again("enqueue")
+        await again("enqueue beside waiting ones")
+        claims = await self._counted("claim", name, store.claim(ask))
+        assert len(claims.jobs) == BATCH
+        await again("enqueue beside running ones")
+        done = [Settlement(job.lease, Move.COMPLETE) for job in claims.jobs]
+        await self._counted("settle", name, store.settle(done))
+        await again("enqueue once they have ended")
+        rest = await self._counted("claim the rest", name, store.claim(ask))
+        await self._counted(
+            "settle the rest", name, store.settle([Settlement(job.lease, Move.COMPLETE) for job in rest.jobs])
+        )
+
+    async def _counted(self, what: str, kind: LanePlan | str | None, operation: Awaitable[T]) -> T:
         before = self.store.steps
         result = await operation
-        self.costs[f"{what}, {'no lane' if lane is None else lane.key}"] += self.store.steps - before
+        name = kind.key if isinstance(kind, LanePlan) else kind or "no lane"
+        self.costs[f"{what}, {name}"] += self.store.steps - before
         return result
 
 
@@ -157,8 +200,12 @@ async def costs(backlog: str, size: int, change: QueueChange | None) -> Counter[
         await yard.fill(backlog, size)
         if change is not None:
             await yard.store.set_queue("q", change)
+        await yard.live(None)
+        yard.costs.clear()  # to prepare a statement takes steps, too
         for lane in LANES:
             await yard.live(lane)
+        for number, policy in enumerate(POLICIES, 1):
+            await yard.live_with_keys(policy, first=10_000 * number)
         return yard.costs
     finally:
         await yard.store.close()

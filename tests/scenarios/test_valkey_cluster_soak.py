@@ -13,8 +13,9 @@ import pytest
 from servers.cluster import ValkeyCluster
 from servers.folders import PATIENCE
 from servers.valkey import ValkeyServer
+from soak_result import shown
 from stored import with_patience
-from valkey_crew import Crew, Soak, shown, soaked
+from valkey_crew import Crew, Soak, soaked
 from valkey_soak_app import QUEUES
 
 

@@ -191,6 +191,22 @@ async def test_a_call_that_is_never_made_and_calls_that_are_made_again(
     await in_many_worlds(OPERATIONS[name], valkey_url, valkey_namespaces, how)
 
 
+@pytest.mark.parametrize("name", ["a chain fails far from its first job, and strands a line"])
+async def test_whoever_dies_between_two_nodes_leaves_what_others_finish(
+    name: str, cluster_url: str, cluster_namespaces: Namespaces
+) -> None:
+    await in_many_worlds(OPERATIONS[name], cluster_url, cluster_namespaces, "after")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("how", ["before", "after", "again"])
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_whoever_dies_between_two_nodes_whatever_he_does_and_however_he_dies(
+    name: str, how: How, cluster_url: str, cluster_namespaces: Namespaces
+) -> None:
+    await in_many_worlds(OPERATIONS[name], cluster_url, cluster_namespaces, how)
+
+
 async def test_what_nobody_delivers_is_seen(
     valkey_url: str, valkey_namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from onejob.forking import PerProcess
 from onejob.stores.valkey.address import parse
 from onejob.stores.valkey.failures import ScriptRefused
 from onejob.stores.valkey.link import Link
+from onejob.stores.valkey.scripts import Library
 
 PATIENCE = 30.0
 HERE = Path(__file__).parent
@@ -39,9 +40,10 @@ SCRIPTS = {
 
 
 @asynccontextmanager
-async def linked(url: str, **parameters: object) -> AsyncIterator[Link]:
+async def linked(url: str, library: Library | None = None, **parameters: object) -> AsyncIterator[Link]:
     more = "&".join(f"{name}={value}" for name, value in parameters.items())
-    link = Link(parse(f"{url}{'&' if '?' in url else '?'}{more}" if more else url), SCRIPTS.__getitem__)
+    address = parse(f"{url}{'&' if '?' in url else '?'}{more}" if more else url)
+    link = Link(address, SCRIPTS.__getitem__, library)
     try:
         async with asyncio.timeout(PATIENCE):
             yield link
@@ -118,6 +120,46 @@ async def test_flushed_scripts_are_loaded_again(own_valkey: ValkeyServer) -> Non
         for number in range(3):
             assert await add(link, number) == number + 1
             own_valkey.execute("SCRIPT FLUSH")
+
+
+LIBRARY = Library(
+    "onejob_test",
+    """#!lua name=onejob_test
+redis.register_function{ function_name = 'onejob_test_add', callback = function(KEYS, ARGV)
+  redis.call('SADD', KEYS[1], ARGV[1])
+  return 'f' .. redis.call('SCARD', KEYS[1])
+end }
+""",
+)
+
+
+async def test_functions_are_loaded_where_they_are_not_known(own_valkey: ValkeyServer) -> None:
+    async with linked(own_valkey.url, LIBRARY) as link:
+        for number in range(3):
+            assert await link.run("add", [key(link)], [b"%d" % number]) == b"f%d" % (number + 1)
+            own_valkey.execute("FUNCTION FLUSH")
+
+
+async def test_every_node_of_a_cluster_has_the_functions(cluster_url: str) -> None:
+    async with linked(cluster_url, LIBRARY) as link:
+        for number in range(30):
+            assert await link.run("add", [key(link, f"q{number}")], [b"1"]) == b"f1"
+
+
+async def test_who_may_not_load_functions_sends_scripts(own_valkey: ValkeyServer) -> None:
+    own_valkey.execute("ACL SETUSER clerk on >secret ~* &* +@all -function")
+    url = own_valkey.url.replace("//", "//clerk:secret@")
+    async with linked(url, LIBRARY) as link:
+        assert await add(link, 1) == 1
+        assert await add(link, 2) == 2
+
+
+async def test_where_memory_is_full_before_the_functions_came_scripts_are_sent(
+    own_valkey: ValkeyServer,
+) -> None:
+    own_valkey.execute("CONFIG SET maxmemory 1")
+    async with linked(own_valkey.url, LIBRARY) as link:
+        assert await link.run("pass", [key(link)], [b"x"]) == 1
 
 
 async def test_calls_come_from_any_loop_and_thread(valkey_url: str) -> None:
@@ -323,7 +365,7 @@ async def _value(value: object) -> object:
         (("valkey://", "valkey://bob:wrong@"), "refused the login"),
         (("valkey://", "valkeys://"), "it speaks no TLS"),
         (("?", "/99?"), "DB index is out of range"),
-        (("valkey://", "valkey+cluster://"), "cluster support disabled"),
+        (("valkey://", "valkey+cluster://"), "it is a single server and no cluster: write valkey://"),
     ],
 )
 async def test_a_url_that_never_works_is_told_in_the_servers_words_at_once(

@@ -71,7 +71,12 @@ async def started(app: App, id: JobId) -> None:
 
 
 class Faulty:
-    """A real store, some of whose calls fail: before they reach it, or after, so that the reply is lost."""
+    """A real store, some of whose calls fail: before they reach it, or after, so that the reply is lost.
+
+    Every store is asked by two calls at once, whether or not it gains by that.
+    """
+
+    exchanges_at_once = 2
 
     def __init__(self, app: App) -> None:
         self._store = app.store
@@ -464,6 +469,40 @@ async def test_a_lost_reply_neither_loses_a_job_nor_runs_one_twice(app: App) -> 
     assert {(job.state, job.attempt, job.crashes) for job in jobs} == {(State.COMPLETED, 1, 0)}
 
 
+async def test_neither_do_replies_that_are_lost_while_two_calls_are_under_way(app: App) -> None:
+    runs: dict[int, int] = {}
+    under_way = most = calls = 0
+
+    @app.task
+    async def count(number: int) -> None:
+        runs[number] = runs.get(number, 0) + 1
+
+    store = Faulty(app)
+
+    def begin(done: Sequence[Settlement], ask: Ask | None) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+
+    def cut(done: Sequence[Settlement], ask: Ask | None) -> None:
+        nonlocal under_way, calls
+        under_way -= 1
+        calls += 1
+        if calls in (4, 9, 10, 15):
+            raise ConnectionError("connection reset")
+
+    async def all_completed() -> bool:
+        return (await app.store.counts())["default"] == {State.COMPLETED: 1_000}
+
+    store.before, store.after = begin, cut
+    async with closing(app):
+        await app.aenqueue_many([count.job(number) for number in range(1_000)])
+        async with store.worker(app, concurrency=100, lease=30, heartbeat=0.1):
+            await until(all_completed)
+    assert runs == dict.fromkeys(range(1_000), 1)
+    assert most == 2
+
+
 async def test_a_worker_that_cannot_beat_tells_its_handlers_and_claims_nothing_more(app: App) -> None:
     reasons: list[AbortReason | None] = []
 
@@ -600,20 +639,21 @@ async def test_a_cancelled_worker_hands_back_before_it_goes(app: App) -> None:
 async def test_a_thread_that_outlives_its_worker_keeps_its_lease_until_it_returns(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    release = threading.Event()
+    began, release = threading.Event(), threading.Event()
     runs = 0
 
     @app.task
     def stubborn() -> str:
         nonlocal runs
         runs += 1
+        began.set()
         release.wait(PATIENCE)
         return "finished"
 
     async with closing(app):
         receipt = await stubborn.aenqueue()
         async with app.worker(lease=0.6, drain=0) as first:
-            await started(app, receipt.id)
+            assert await asyncio.to_thread(began.wait, PATIENCE)
         assert [attempt.claimed.id for attempt in first.stuck] == [receipt.id]
         async with app.worker(lease=0.6):
             await asyncio.sleep(1.5)

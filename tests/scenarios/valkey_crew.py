@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from servers.layout_checks import left_over
-from valkey_oracle import Event, Result, judged
+from valkey_oracle import Event, ValkeyResult, judged
 from valkey_soak_app import GRAVES, QUEUES, History
 
 from onejob import App
-from onejob.core.job import LIVE
+from onejob.core.job import LIVE, State
 from onejob.store import Retention
 
 T = TypeVar("T")
+R = TypeVar("R", bound=ValkeyResult)
 HERE = Path(__file__).parent
 Disturb = Callable[["Crew", float], Awaitable[None]]
 PATIENCE = 30.0
@@ -44,6 +45,8 @@ class Soak:
     fault: str = ""
     patience: float = 40.0
     """Until everything must have ended after the last call."""
+    awaited: frozenset[State] = LIVE
+    """States in which a job is waited for; where one may be blocked for ever, without that."""
     seed: int = 1
 
 
@@ -89,21 +92,31 @@ class Crew:
         self._history = History(folder)
         self._watch = Watch(folder)
         self.workers = [self._work() for _ in range(soak.workers)]
+        self._producers: list[subprocess.Popen[bytes]] = []
         self.killed = self.frozen = 0
+
+    def note(self, event: str, **fields: object) -> None:
+        """Write down what was done to them."""
+        self._history.write(event, **fields)
 
     def produce(self) -> list[subprocess.Popen[bytes]]:
         seconds, seed = str(self.soak.seconds), str(self.soak.seed)
-        return [
+        self._producers = [
             self._start("valkey_producer.py", seconds, str(number), seed)
             for number in range(self.soak.producers)
         ]
+        return self._producers
+
+    async def until_jobs_flow(self) -> None:
+        """Wait until somebody has enqueued, and somebody has run it."""
+        await self._until(self._begun)
 
     async def kill_a_worker(self) -> None:
         """Without a word, if possible while it runs something; another takes its place."""
-        busy: Sequence[int] = range(len(self.workers))
+        place = self.dice.randrange(len(self.workers))
         with suppress(TimeoutError):
-            busy = await self._until(self._busy, within=1)
-        victim = self.workers.pop(self.dice.choice(busy))
+            place = await self._until(self._caught_busy, within=1)
+        victim = self.workers.pop(place)
         victim.kill()
         victim.wait()
         self._history.write("killed", victim=victim.pid)
@@ -133,15 +146,30 @@ class Crew:
 
     def abandon(self) -> None:
         """Nobody survives the test."""
-        for worker in self.workers:
-            worker.kill()
-            worker.wait()
+        for process in (*self.workers, *self._producers):
+            process.kill()
+            process.wait()
 
-    def _busy(self) -> list[int] | None:
+    def _begun(self) -> bool | None:
+        self._watch.look()
+        return bool(self._watch.attempts) or None
+
+    def _caught_busy(self) -> int | None:
+        """The place of a worker that is stopped, and was in the midst of a run."""
+        places = self._busy()
+        self.dice.shuffle(places)
+        for place in places:
+            self.workers[place].send_signal(signal.SIGSTOP)
+            if place in self._busy():
+                return place
+            self.workers[place].send_signal(signal.SIGCONT)
+        return None
+
+    def _busy(self) -> list[int]:
         """The places of workers that run something."""
         self._watch.look()
         pids = {begun["pid"] for begun in self._watch.open.values()}
-        return [place for place, worker in enumerate(self.workers) if worker.pid in pids] or None
+        return [place for place, worker in enumerate(self.workers) if worker.pid in pids]
 
     def _slow_run(self) -> Event | None:
         """A run that lasts, and that a worker of ours has just begun for the first time."""
@@ -171,8 +199,20 @@ class Crew:
             return subprocess.Popen([sys.executable, *arguments], env=self._env, cwd=HERE, stderr=log)
 
 
-async def soaked(soak: Soak, url: str, folder: Path, *, disturb: Disturb | None = None) -> Result:
-    """Let everybody work, wait until all is done, and judge."""
+async def soaked(
+    soak: Soak,
+    url: str,
+    folder: Path,
+    *,
+    disturb: Disturb | None = None,
+    leader: Callable[[], str] | None = None,
+    judge: Callable[[Path, str], R] = judged,
+    deleted: Sequence[str] = (GRAVES,),
+) -> R:
+    """Let everybody work, wait until all is done, and judge; then everything is pruned, and nothing may be left.
+
+    `leader`: where to look in the end, if not at the URL. `deleted`: queues that an operator empties before that.
+    """
     async with App(url) as app:
         await app.store.open()
         crew = Crew(soak, url, folder)
@@ -185,17 +225,19 @@ async def soaked(soak: Soak, url: str, folder: Path, *, disturb: Disturb | None 
             if disturbed is not None:
                 await disturbed
             await all_at_work(app, crew)  # who was killed has been replaced
-            await all_ended(app, soak.patience)
+            await all_ended(app, soak)
             ends = await asyncio.to_thread(crew.stop)
         finally:
             crew.abandon()
         assert ends == [0] * len(ends), ends
-        result = judged(folder, url)
+        there = url if leader is None else leader()
+        result = judge(folder, there)
         later = await app.store.time() + 3_600_000
-        await app.adelete_many(f"queue:{GRAVES}")
+        for queue in deleted:
+            await app.adelete_many(f"queue:{queue}")
         while (await app.store.prune(Retention(0, 0, 0), 100_000, now=later)).more:
             pass
-        result.leaks += left_over(url)
+        result.note_left_over(left_over(there))
     return result
 
 
@@ -206,17 +248,12 @@ async def all_at_work(app: App, crew: Crew) -> None:
             await app.store.wait(frozenset(), 0.05)
 
 
-async def all_ended(app: App, patience: float) -> None:
+async def all_ended(app: App, soak: Soak) -> None:
     """Wait for the last job; what has not ended in time is for the oracle to name."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + soak.patience
     while time.monotonic() < end:
         mark = app.store.mark()
         counts = await app.store.counts()
-        if not any(counts.get(queue, {}).get(state) for queue in QUEUES for state in LIVE):
+        if not any(counts.get(queue, {}).get(state) for queue in QUEUES for state in soak.awaited):
             return
         await app.store.wait(frozenset({f"done:{queue}" for queue in QUEUES}), 0.2, since=mark)
-
-
-def shown(title: str, result: Result, **more: object) -> None:
-    lines = [f"\n{title}", result.table(), *(f"  {name:<14}{value!s:>9}" for name, value in more.items())]
-    print("\n".join(lines))  # noqa: T201 - the result of a soak is its table; pytest -s shows it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from uuid import UUID
 
 from servers.layout import Queue, Reader, Record
 from servers.layout_checks import inspect_layout
+from soak_result import Result, created_twice, out_of_order
 from stage import most_in_any
 from valkey_soak_app import GRAVES, LINKS, RATE, WIDTH
 
@@ -29,36 +30,17 @@ Event = dict[str, Any]
 
 
 @dataclass
-class Result:
-    """How much there was, and what went wrong, by its kind."""
+class ValkeyResult(Result):
+    """What became of a soak."""
 
-    attempted: int = 0
-    acknowledged: int = 0
-    jobs: int = 0
-    runs: int = 0
     crashes: int = 0
-    lost: list[str] = field(default_factory=list[str])
-    doubled: list[str] = field(default_factory=list[str])
-    overlaps: list[str] = field(default_factory=list[str])
-    slots: list[str] = field(default_factory=list[str])
-    order: list[str] = field(default_factory=list[str])
-    stale: list[str] = field(default_factory=list[str])
-    early: list[str] = field(default_factory=list[str])
     late: list[str] = field(default_factory=list[str])
     chains: list[str] = field(default_factory=list[str])
     letters: list[str] = field(default_factory=list[str])
-    leaks: list[str] = field(default_factory=list[str])
 
-    def violations(self) -> dict[str, list[str]]:
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: some[:5] for name, some in found.items() if isinstance(some, list) and some}
-
-    def table(self) -> str:
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return "\n".join(
-            f"  {name:<14}{len(value) if isinstance(value, list) else value:>9,}"
-            for name, value in values.items()
-        )
+    def note_left_over(self, found: list[str]) -> None:
+        """What was still there once everything had been pruned."""
+        self.leaks += found
 
 
 @dataclass
@@ -131,7 +113,7 @@ def jobs_of(queues: dict[str, Queue]) -> dict[str, Job]:
     return found
 
 
-def judged(folder: Path, url: str) -> Result:
+def judged(folder: Path, url: str) -> ValkeyResult:
     """Hold everything against everything, once nobody writes any more."""
     history = events(folder)
     queues = Reader(url).read()
@@ -139,14 +121,15 @@ def judged(folder: Path, url: str) -> Result:
     calls = [event for event in history if event["event"] == "call"]
     runs, doubled = runs_of(history)
     last = {run.job: run for run in runs if run.job in jobs and run.attempt == jobs[run.job].head.attempt}
-    result = Result(
+    result = ValkeyResult(
         sum(event["number"] for event in history if event["event"] == "attempt"),
         len(calls),
         len(jobs),
         len(runs),
-        sum(job.head.crashes for job in jobs.values()),
+        crashes=sum(job.head.crashes for job in jobs.values()),
     )
     result.lost = [*_lost(calls, jobs, runs, last)]
+    result.lost += ["a blocker" for event in history if event["event"] == "unknown"]
     result.doubled = [*doubled, *_doubled(calls, jobs, runs)]
     result.overlaps = [*_overlaps(runs)]
     result.slots = [*_slots(runs, jobs)]
@@ -178,8 +161,7 @@ def _lost(calls: list[Event], jobs: dict[str, Job], runs: list[Run], last: dict[
 
 
 def _doubled(calls: list[Event], jobs: dict[str, Job], runs: list[Run]) -> Iterator[str]:
-    created = Counter(call["id"] for call in calls if call["outcome"] == "created")
-    yield from (f"{id} was created {count} times" for id, count in created.items() if count > 1)
+    yield from created_twice(calls)
     values: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
     items: defaultdict[int, set[str]] = defaultdict(set)
     for run in runs:
@@ -226,18 +208,8 @@ def _slots(runs: list[Run], jobs: dict[str, Job]) -> Iterator[str]:
 
 
 def _out_of_order(calls: list[Event], runs: list[Run]) -> Iterator[str]:
-    """Whoever was acknowledged before another was even called is first in their lane."""
     times = {call["id"]: (call["began"], call["at"]) for call in calls if "lane" in call}
-    lanes: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for run in runs:
-        if run.job in times:
-            lanes[run.seen["lane"]].setdefault(run.job)
-    for lane, ids in lanes.items():
-        earliest = (FOREVER, "")
-        for id in reversed(ids):
-            if earliest[0] < times[id][0]:
-                yield f"{lane}: {id} before {earliest[1]}"
-            earliest = min(earliest, (times[id][1], id))
+    return out_of_order(times, [(run.job, run.seen["lane"]) for run in runs])
 
 
 def _stale(calls: list[Event], runs: list[Run], unsure: set[str]) -> Iterator[str]:

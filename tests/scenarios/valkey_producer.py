@@ -29,7 +29,7 @@ from valkey_soak_app import (
     wide,
 )
 
-from onejob import Lane, Receipt, StoreBusy
+from onejob import Lane, Receipt, StoreBusy, UnknownBlocker
 
 HANDS = 3
 """Calls under way at once, in each producing process."""
@@ -70,6 +70,8 @@ class Producer:
                 await self._dice.choice(kinds)()
             except StoreBusy:  # not acknowledged: it may count or not, and nobody relies on it
                 continue
+            except UnknownBlocker:  # acknowledged, and lost with a server: where that may be, it is counted
+                history.write("unknown")
             made += 1
             await asyncio.sleep(self._dice.uniform(0, BREATH))
 

@@ -12,7 +12,6 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +34,24 @@ RATE = Rate(8, 0.5)
 LINKS = 4
 OPTIONS: dict[str, Any] = {"retry": Retry(attempts=40, backoff=Fixed(0.02)), "max_crashes": 1_000}
 FAULTS = {
-    "lease": ("head[13] ~= one[2]", "false"),
-    "messages": ("if one[1] > latest then", "if one[1] > latest and one[1] % 7 > 0 then"),
+    "lease": ("head[16] ~= token", "false"),
+    "messages": ("if one[1] > latest then", "if one[1] > latest and one[1] % 3 > 0 then"),
     "index": ("remove('K' .. instant(record[5]) .. digest)", ""),
 }
 """A place in the scripts, once their constants are put in, and what stands there instead."""
 
 
-def faulty(fault: str) -> Callable[[str], str]:
-    """The scripts with a fault in them."""
-    sound, (place, instead) = scripts.source, FAULTS[fault]
-    assert any(place in sound(name) for name in scripts.names()), "the fault has no place"
-    return lambda name: sound(name).replace(place, instead)
+def faulty(fault: str) -> scripts.Library:
+    """The functions with a fault in them."""
+    sound, (place, instead) = scripts.library(), FAULTS[fault]
+    assert place in sound.text, "the fault has no place"
+    name = f"{sound.name}_{fault}"
+    return scripts.Library(name, sound.text.replace(place, instead).replace(sound.name, name))
 
 
 if "SOAK_FAULT" in os.environ:
-    scripts.source = faulty(os.environ["SOAK_FAULT"])
+    with_fault = faulty(os.environ["SOAK_FAULT"])
+    scripts.library = lambda: with_fault
 
 app = App(unique=None)
 

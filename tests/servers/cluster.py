@@ -1,4 +1,6 @@
-"""A real Valkey Cluster for tests: three primaries of our own, formed without any tool, whose slots can be moved."""
+"""A real Valkey Cluster for tests: three primaries of our own, formed without any tool, whose slots can be moved, and with
+replicas, if wanted, that take over.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,20 @@ SETTINGS = {
 
 
 class ValkeyCluster:
-    """Primaries on ports and in folders of their own, which keep both over restarts."""
+    """Nodes on ports and in folders of their own, which keep both over restarts."""
 
     kind = "cluster"
 
-    def __init__(self, folder: Path | None = None, *, size: int = 3, **settings: str) -> None:
-        """Nothing runs before `start`. `settings` are those of valkey.conf, for every node."""
+    def __init__(
+        self, folder: Path | None = None, *, size: int = 3, replicas: int = 0, **settings: str
+    ) -> None:
+        """Nothing runs before `start`. Each of `size` primaries has so many replicas. `settings` are those of valkey.conf, for
+        every node."""
         self.folder = self.new_folder() if folder is None else folder
         self._hold = hold(self.folder) if folder is None else None
-        self.nodes = [self._node(number, settings) for number in range(size)]
+        self._size = size
+        self.nodes = [self._node(number, settings) for number in range(size * (1 + replicas))]
+        """The first ones begin as primaries."""
 
     @classmethod
     def new_folder(cls) -> Path:
@@ -47,8 +54,9 @@ class ValkeyCluster:
         """Run until every slot is served and every node knows it."""
         for node in self.nodes:
             node.start()
-        bounds = [SLOTS * number // len(self.nodes) for number in range(len(self.nodes) + 1)]
-        for number, node in enumerate(self.nodes):
+        first = self.nodes[: self._size]
+        bounds = [SLOTS * number // len(first) for number in range(len(first) + 1)]
+        for number, node in enumerate(first):
             node.execute("CLUSTER ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
             node.execute("CLUSTER SET-CONFIG-EPOCH", number + 1)
         for node in self.nodes:
@@ -56,7 +64,58 @@ class ValkeyCluster:
                 if other is not node:
                     node.execute("CLUSTER MEET", "127.0.0.1", other.port, int(other.settings["cluster-port"]))
         self.wait_until_whole()
+        for number, node in enumerate(self.nodes[self._size :]):
+            node.execute("CLUSTER REPLICATE", _id(first[number % len(first)]))
+        self.wait_for_replicas()
         return self
+
+    @property
+    def leaders_url(self) -> str:
+        """The address of those who serve slots just now."""
+        return f"valkey+cluster://{','.join(node.address for node in self.primaries)}"
+
+    @property
+    def primaries(self) -> list[ValkeyServer]:
+        """The nodes that serve slots just now."""
+        ports = {port for _, _, (_, port, *_rest), *_replicas in self._slots()}
+        return [node for node in self.nodes if node.port in ports]
+
+    def replica_of(self, primary: ValkeyServer) -> ValkeyServer:
+        """A node that follows it."""
+        ports = {
+            port
+            for _, _, (_, leader, *_rest), *replicas in self._slots()
+            if leader == primary.port
+            for _, port, *_more in replicas
+        }
+        return next(node for node in self.nodes if node.port in ports)
+
+    def wait_for_replicas(self) -> None:
+        """Until every replica hears its primary."""
+        _until(lambda: all(_is_in_step(node) for node in self.nodes), "a replica does not follow")
+
+    def hand_over(self, primary: ValkeyServer) -> None:
+        """As an operator does who wants to lose nothing: the primary waits until its replica has everything."""
+        replica = self.replica_of(primary)
+        replica.execute("CLUSTER FAILOVER")
+        _until(lambda: _leads(replica), "the replica does not take over")
+        self.wait_until_whole()
+
+    def lose(self, primary: ValkeyServer, behind: float = 0) -> None:
+        """A primary dies, and the others find that out and let its replica take over; then it comes back as a replica.
+
+        What it acknowledged in the seconds before that has not been sent to its replica.
+        """
+        replica = self.replica_of(primary)
+        with replica.frozen():
+            if behind:
+                primary.execute("CLIENT", "KILL", "TYPE", "replica")
+                time.sleep(behind)
+            primary.kill()
+        _until(lambda: _leads(replica), "the replica does not take over")
+        primary.start()
+        self.wait_until_whole()
+        self.wait_for_replicas()
 
     def wait_until_whole(self) -> None:
         """Until all nodes agree that every slot is served."""
@@ -137,6 +196,14 @@ class ValkeyCluster:
             and int(info["cluster_known_nodes"]) == len(self.nodes)
             and all(other["connected"] and "fail" not in other["flags"] for other in known.values())
         )
+
+
+def _leads(node: ValkeyServer) -> bool:
+    return node.execute("INFO", "replication")["role"] == "master"
+
+
+def _is_in_step(node: ValkeyServer) -> bool:
+    return node.execute("INFO", "replication").get("master_link_status", "up") == "up"
 
 
 def _id(node: ValkeyServer) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,23 +20,25 @@ from .packed import unpacked
 STATES = "bdpwrcfv"
 LIVE = "bdpwr"
 LATEST = 2**48 - 1
-PACKED = b"jcbknlus"
-"""Kinds of records that are packed; the others are bytes, or numbers in digits."""
+PACKED = b"bnlus"
+"""Kinds of records that are packed as a whole; of the others some have an order of their own, and some are digits."""
 HEAD = (
-    "state seq priority due attempt failures crashes misses updated started ended worker lease aborting place lane digest "
-    "follows chain root_queue place_in_chain next next_queue over over_at expires blockers awaited has_error"
+    "state seq priority due attempt failures crashes misses updated accepted started ended aborting place_in_chain "
+    "blockers lease worker digest"
 )
-CARD = (
-    "task payload options key plan fingerprint lane_plan size items calls max_crashes since runs_anyway origin "
-    "origin_queue accepted grave"
+HEAD_SIZES = (-1, 6, 4, 6, 4, 4, 4, 4, 6, 6, 6, 6, 1, 4, 4)
+"""Numbers are that long, a text that many bytes; behind them are texts, each after its length in one byte."""
+HEAD_MORE = (
+    "lane place follows chain root_queue next next_queue over over_at expires awaited has_error since calls"
 )
+CARD = "task options key fingerprint plan items size lane_plan runs_anyway grave origin origin_queue payload"
 KEY = "text task holder generation since completed failed follows ended ended_at forget fingerprint"
 
 
 class Record:
-    """A packed record, by the names of its fields."""
+    """A record, by the names of its fields; what there is not is False."""
 
-    def __init__(self, names: str, values: list[Any]) -> None:
+    def __init__(self, names: str, values: Sequence[Any]) -> None:
         self.__dict__.update(zip(names.split(), values, strict=True))
 
     def __getattr__(self, name: str) -> Any:
@@ -69,11 +72,11 @@ class Queue:
         try:
             record = unpacked(value) if kind in PACKED or name == b"mlimits" else None
             if kind == b"j":
-                self.heads[rest] = Record(HEAD, record)
+                self.heads[rest] = head_of(value)
             elif kind == b"c":
-                self.cards[rest] = Record(CARD, record)
+                self.cards[rest] = card_of(value)
             elif kind == b"k":
-                self.keys[rest] = Record(KEY, record)
+                self.keys[rest] = key_of(value)
             elif kind == b"b":
                 self.blockers[rest] = {chain: queue.decode() for chain, queue in record}
             elif kind == b"l":
@@ -88,6 +91,94 @@ class Queue:
 
     def of(self, letter: str) -> dict[bytes, bytes]:
         return self.others.get(letter, {})
+
+
+def head_of(text: bytes) -> Record:
+    """The head that these bytes are."""
+    reading = Reading(text)
+    values = [reading.text(1) if size < 0 else reading.number(size) for size in HEAD_SIZES]
+    texts = [reading.counted(1) for _ in range(3)]
+    priority, started, ended = values[2], values[10], values[11]
+    values[2] = priority - 2**32 if priority >= 2**31 else priority
+    values[10], values[11] = started - 1 if started else False, ended - 1 if ended else False
+    texts[2] = texts[2] or False
+    rest = reading.rest()
+    more = unpacked(rest) if rest else []
+    size = len(HEAD_MORE.split())
+    if len(more) > size or (more and not more[-1] and more[-1] != 0):
+        raise ValueError("what few heads have is not as short as it could be")
+    return Record(f"{HEAD} {HEAD_MORE}", [*values, *texts, *more, *[False] * (size - len(more))])
+
+
+def card_of(text: bytes) -> Record:
+    """The card that these bytes are."""
+    reading = Reading(text)
+    reading.number(4)  # lost leases allowed
+    task, options, key, fingerprint, more = (reading.number(size) for size in (2, 4, 2, 1, 4))
+    texts = reading.text(task), reading.text(options) or False, reading.text(key - 1) if key else False
+    mark = reading.text(fingerprint) or False
+    packed = unpacked(reading.text(more)) if more else [False, 0]
+    rest = [mark, *packed, *[False] * (8 - len(packed))]
+    return Record(CARD, [*texts, *rest, reading.rest()])
+
+
+def key_of(text: bytes) -> Record:
+    """The key that these bytes are."""
+    reading = Reading(text)
+    name, task, holder, generation = (
+        reading.counted(2),
+        reading.counted(2),
+        reading.text(16),
+        reading.number(4),
+    )
+    since, completed, failed = reading.moment(), reading.moment(), reading.moment()
+    follows, ended = reading.counted(1) or False, reading.counted(1) or False
+    ended_at, forget, fingerprint = reading.moment(), reading.moment(), reading.counted(1) or False
+    if reading.rest():
+        raise ValueError("a key goes on behind its end")
+    values = (
+        name,
+        task,
+        holder,
+        generation,
+        since,
+        completed,
+        failed,
+        follows,
+        ended,
+        ended_at,
+        forget,
+        fingerprint,
+    )
+    return Record(KEY, values)
+
+
+class Reading:
+    """Bytes, from the first to the last."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._at = 0
+
+    def text(self, size: int) -> bytes:
+        found = self._text[self._at : self._at + size]
+        if len(found) != size:
+            raise ValueError("it ends too early")
+        self._at += size
+        return found
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.text(size), "big")
+
+    def counted(self, size: int) -> bytes:
+        return self.text(self.number(size))
+
+    def moment(self) -> float | bool:
+        [found] = struct.unpack(">d", self.text(8))
+        return False if found < 0 else found
+
+    def rest(self) -> bytes:
+        return self.text(len(self._text) - self._at)
 
 
 def instant(at: float) -> bytes:

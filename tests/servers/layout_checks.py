@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .layout import LATEST, LIVE, Queue, Reader, Record, instant, members_of
 
@@ -22,14 +22,32 @@ def inspect_layout(url: str) -> list[str]:
 
 def problems(queues: dict[str, Queue]) -> list[str]:
     """The same of what has been read."""
-    found: list[str] = []
-    for name, queue in queues.items():
-        if name == DESK:
-            found += [f"desk: {problem}" for problem in _desk(queue, queues)]
-            continue
-        for check in (_records, _index, _counts, _keys, _lanes, _workers, _following, _waiting, _chains):
-            found += [f"{name}: {problem}" for problem in check(queue, queues)]
+    return problems_inside(queues) + problems_between(queues)
+
+
+def problems_inside(queues: dict[str, Queue]) -> list[str]:
+    """What is wrong with a queue by itself, whatever the others know."""
+    return _found(queues, _records, _index, _counts, _keys, _lanes)
+
+
+def problems_between(queues: dict[str, Queue]) -> list[str]:
+    """What queues, and the desk, know of each other and is not so."""
+    found = _found(queues, _workers, _following, _waiting, _chains)
+    if DESK in queues:
+        found += [f"desk: {problem}" for problem in _desk(queues[DESK], queues)]
     return found
+
+
+def _found(
+    queues: dict[str, Queue], *checks: Callable[[Queue, dict[str, Queue]], Iterator[str]]
+) -> list[str]:
+    return [
+        f"{name}: {problem}"
+        for name, queue in queues.items()
+        if name != DESK
+        for check in checks
+        for problem in check(queue, queues)
+    ]
 
 
 def left_over(url: str) -> list[str]:

@@ -13,13 +13,15 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import psutil
 import psycopg
 
-from .folders import PATIENCE, ServerFailed, free_port, hold, launched, new_folder
+from .folders import PATIENCE, ServerFailed, launched, new_folder
+from .server import Server
 
 PROGRAMS = "ONEJOB_POSTGRES_PROGRAMS"
 """The folder with the programs of another server to run the tests on."""
@@ -47,18 +49,16 @@ SIGNALS: dict[Mode, signal.Signals] = {
 }
 
 
-class PostgresServer:
-    """A server on a port and in a folder of its own, which keeps both over restarts."""
+class PostgresServer(Server):
+    """A PostgreSQL server."""
 
     kind = "postgres"
+    port_in_use = "could not bind"
 
     def __init__(self, folder: Path | None = None, **settings: str) -> None:
-        """Nothing runs before `start`. `settings` are those of postgresql.conf, `fsync="on"` for example."""
-        self.folder = self.new_folder() if folder is None else folder
-        self._hold = hold(self.folder) if folder is None else None
-        self.port = 0
+        """`settings` are those of postgresql.conf, `fsync="on"` for example."""
+        super().__init__(folder)
         self._settings = {**SETTINGS, **settings}
-        self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def new_folder(cls) -> Path:
@@ -70,48 +70,27 @@ class PostgresServer:
         """Its address, as stores and drivers take it."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
-    @property
-    def pid(self) -> int:
-        """The process that all others descend from."""
-        assert self._process is not None, "the server does not run"
-        return self._process.pid
-
     def start(self) -> Self:
         """Run until it takes connections."""
-        assert self._process is None, "the server runs already"
         if not self._data.exists():
             self._make_data()
-        # Whoever finds a free port has it only for as long as nobody else takes it. One that was ours before stays ours: a
-        # client that dialled it meanwhile may have been put through to itself, and lets go in a moment.
-        known, tries = self.port, 100 if self.port else 3
-        for number in range(1, tries + 1):
-            self.port = known or free_port()
-            try:
-                self._launch()
-            except ServerFailed as failed:
-                if number == tries or "could not bind" not in str(failed):
-                    raise
-                time.sleep(0.05)
-            else:
-                break
-        return self
+        return super().start()
 
     def stop(self, mode: Mode = "fast") -> None:
         """Stop in good order: `smart` waits for clients, `fast` cuts them off, `immediate` needs recovery afterwards."""
-        process, self._process = self._process, None
-        assert process is not None, "the server does not run"
+        process = self._left()
         process.send_signal(SIGNALS[mode])
         process.wait(PATIENCE)
 
     def kill(self) -> None:
         """Kill it with all its processes, as a failing machine would."""
-        process, self._process = self._process, None
-        assert process is not None, "the server does not run"
+        process = self._left()
         backends = _children(process.pid)
         process.kill()
         process.wait(PATIENCE)
         for backend in backends:
-            backend.kill()
+            with suppress(psutil.NoSuchProcess):  # it has missed its postmaster, and ended by itself
+                backend.kill()
         for backend in backends:
             _wait_until_dead(backend)
 
@@ -128,23 +107,10 @@ class PostgresServer:
 
     def remove(self) -> None:
         """Leave nothing behind."""
-        if self._process is not None:
-            self.stop("immediate")
+        if self.runs:
+            self._end()
         self._free_memory()
-        if self._hold is not None:
-            self._hold.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-    @property
-    def log(self) -> str:
-        """What it has said so far."""
-        return (self.folder / "log").read_text(errors="replace")
+        super().remove()
 
     @property
     def _data(self) -> Path:
@@ -156,32 +122,21 @@ class PostgresServer:
             *("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"),
         ]
         done = subprocess.run(
-            _launched(*command), cwd=self.folder, capture_output=True, text=True, check=False
+            self._launched(*command), cwd=self.folder, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             raise ServerFailed(done.stdout + done.stderr)
 
-    def _launch(self) -> None:
+    def _command(self) -> list[str]:
         settings = {**self._settings, "port": str(self.port)}
-        command = [str(_programs(self.folder) / "postgres"), "-D", str(self._data)]
-        command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                _launched(*command),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # what interrupts the tests at a terminal is not for it
-            )
-        deadline = time.monotonic() + PATIENCE
-        while not self._is_ready(process.pid):
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                process.wait()
-                raise ServerFailed(self.log[-4000:])
-            time.sleep(0.01)
-        self._process = process
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return [str(_programs(self.folder) / "postgres"), "-D", str(self._data), *options]
+
+    def _launched(self, *command: str) -> list[str]:
+        return launched(*command, owner=_owner(), at_death=SIGNALS["immediate"])
+
+    def _end(self) -> None:
+        self.stop("immediate")
 
     def _free_memory(self) -> None:
         """A server that was killed leaves a piece of shared memory, by which the next one knows that it is alone."""
@@ -205,10 +160,6 @@ def _owner() -> tuple[int, int] | None:
         return None
     user = pwd.getpwnam(ACCOUNT)
     return user.pw_uid, user.pw_gid
-
-
-def _launched(*command: str) -> list[str]:
-    return launched(*command, owner=_owner(), at_death=SIGNALS["immediate"])
 
 
 def _programs(folder: Path) -> Path:

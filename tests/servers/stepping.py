@@ -22,8 +22,9 @@ from onejob.stores import open_store
 from onejob.stores.postgres import amend, claim, enqueue, prune, settle
 from onejob.stores.postgres.address import Address, parse
 from onejob.stores.postgres.driver import Connection, Link, drive
+from onejob.stores.postgres.engine import PROBES
 from onejob.stores.postgres.steps import Row, Steps
-from onejob.stores.postgres.work import Work
+from onejob.stores.postgres.work import Guesses, Work
 from onejob.testing import FakeClock
 
 T = TypeVar("T")
@@ -158,6 +159,7 @@ class Session:
         self.connection = connection
         self.link = SteppedLink(connection, play.address)
         self.foreign = foreign
+        self.guesses = Guesses()
         self.pid: int = connection.get_server_pid()
 
     async def begin(self, isolation: str = "read committed") -> None:
@@ -186,7 +188,7 @@ class Session:
 
     def act(self, make: Callable[[Work], Steps[T]], *, again: bool = False) -> Act[T]:
         """An operation, inside the transaction that is open, or as the store runs it."""
-        work = Work(self._play.clock(), foreign=self.foreign, again=again)
+        work = Work(self._play.clock(), foreign=self.foreign, again=again, guesses=self.guesses)
         act = Act(self.link, make(work), joined=self.connection.is_in_transaction())
         self._acts.append(act)
         return act
@@ -198,7 +200,7 @@ class Session:
         """As the store does it outside of any transaction; `repetitive`: it guesses that they are held."""
 
         def make(work: Work) -> Steps[list[Answer]]:
-            work.repetitive = repetitive
+            work.guesses.repetitive = repetitive
             return enqueue.enqueue(work, jobs, alone=True)
 
         return self.act(make)
@@ -255,10 +257,14 @@ class Play:
         A session with little patience (`1ms`) raises as soon as it would wait for anybody.
         """
         session = await self._open(foreign=False)
-        await session.execute("select set_config('plan_cache_mode', 'force_generic_plan', false)")
-        await session.execute("select set_config('enable_seqscan', 'off', false)")
+        for name, value in PROBES.items():
+            await session.execute("select set_config($1, $2, false)", name, value)
         await session.execute("select set_config('lock_timeout', $1, false)", patience)
         return session
+
+    async def reader(self) -> Session:
+        """A session as the store opens them for those who only look."""
+        return await self._open(foreign=False)
 
     async def user(self) -> Session:
         """A user's own session."""

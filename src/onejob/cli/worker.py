@@ -29,6 +29,12 @@ BEAT = 1.0
 @click.argument("target", metavar="MODULE:APP", envvar="ONEJOB_APP")
 @click.option("-q", "--queues", help="Queues to serve, in this order: a,b. [default: all that the app names]")
 @click.option("-c", "--concurrency", default=10, show_default=True, help="Jobs at a time, per process.")
+@click.option(
+    "--stock",
+    type=int,
+    metavar="N",
+    help="Jobs to claim ahead while they are quick, per process. [default: four times the concurrency]",
+)
 @rate_option("Start at most so many jobs, per process: 10/60s, 500/min, 5/1h.")
 @click.option(
     "--children", type=int, help="Processes for tasks of process=True, per process. [default: one per core]"

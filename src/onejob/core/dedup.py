@@ -59,10 +59,13 @@ class Standing(IntEnum):
     """Failed or revoked."""
 
 
+_QUEUED: Final = Standing.QUEUED  # a look at an enumeration takes as long as a call
+
+
 def standing(state: State, *, own: bool = False) -> Standing:
     """Place a holder's state into its column."""
     if state in QUEUED:
-        return Standing.QUEUED
+        return _QUEUED
     if state is State.RUNNING:
         return Standing.OWN if own else Standing.RUNNING
     return Standing.COMPLETED if state is State.COMPLETED else Standing.FAILED

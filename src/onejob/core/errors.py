@@ -53,6 +53,14 @@ class InvalidOption(OnejobError, ValueError):
     """A name, policy, time or option breaks a rule; nothing was stored."""
 
 
+class MissingDriver(InvalidOption):
+    """A store needs a package that is not installed. `remedy` is the command that installs it."""
+
+    def __init__(self, kind: str, package: str, extra: str) -> None:
+        self.remedy = f"pip install 'onejob[{extra}]'"
+        super().__init__(f"{kind} stores need {package}, which is not installed: {self.remedy}.")
+
+
 class ArgumentsInvalid(OnejobError, TypeError):
     """Arguments do not fit the task's signature or type hints; nothing was stored."""
 

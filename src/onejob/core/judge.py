@@ -7,7 +7,7 @@ decision in the same transaction (or guard it by the key's generation).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
@@ -38,6 +38,10 @@ class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 REMEMBERED_CALLS = 8
+# Every duplicate that is kept needs these, and a look at an enumeration takes as long as a call.
+_KEEP: Final = Verdict.KEEP
+_KEPT: Final = Outcome.KEPT
+_CREATED: Final = Outcome.CREATED
 _CHANGED = {
     Verdict.UPDATE: Outcome.UPDATED,
     Verdict.POSTPONE: Outcome.POSTPONED,
@@ -45,7 +49,7 @@ _CHANGED = {
 }
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Holder(msgspec.Struct, frozen=True, gc=False):
     """A key's record joined with the job that holds it, as one store found it at one instant."""
 
     id: ChainId
@@ -133,6 +137,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     hurry_holder: bool = False
     expire_holder: bool = False
 
+    @property
+    def is_an_answer(self) -> bool:
+        """True if there is nothing to write."""
+        holder_moves = self.end_holder or self.flag_holder or self.hurry_holder or self.expire_holder
+        return not (self.creates or holder_moves) and self.change is None
+
 
 def initial_state(
     due: int, follows: ChainId | None, now: int, *, laned: bool = False, blocked: bool = False
@@ -157,17 +167,19 @@ def judge(job: NewJob, found: Holder | None, now: int) -> Decision:
             return Decision(Answer(call.holder, call.outcome))
     holder = found.at(now)
     decision = _create(job, now, found) if holder is None else _judge(job, plan, holder, now)
-    return msgspec.structs.replace(decision, expire_holder=True) if found.overdue(now) else decision
+    if holder is found or not found.overdue(now):
+        return decision
+    return msgspec.structs.replace(decision, expire_holder=True)
 
 
 def _judge(job: NewJob, plan: Plan, holder: Holder, now: int) -> Decision:
     column = standing(holder.state, own=holder.id == job.caller)
     verdict = plan.rules.verdict(column, now - holder.since)
+    if verdict is _KEEP:
+        if plan.rules.strict and plan.fingerprint != holder.fingerprint:
+            return Decision(_answer(job, holder, Verdict.RAISE, Outcome.REJECTED, now))
+        return Decision(_answer(job, holder, verdict, _KEPT, now))
     match verdict:
-        case Verdict.KEEP:
-            if plan.rules.strict and plan.fingerprint != holder.fingerprint:
-                return Decision(_answer(job, holder, Verdict.RAISE, Outcome.REJECTED, now))
-            return Decision(_answer(job, holder, verdict, Outcome.KEPT, now))
         case Verdict.RUN | Verdict.FOLLOW | Verdict.LATER | Verdict.CANCEL:
             return _take(job, holder, verdict, now)
         case Verdict.RAISE:
@@ -193,17 +205,12 @@ def may_revive(id: JobId, rules: Rules | None, found: Holder | None, now: int) -
 
 
 def _create(job: NewJob, now: int, former: Holder | None = None) -> Decision:
-    due = now + job.delay
-    if job.plan is not None and not _is_full(job, job.plan.items):
-        due = max(due, now + job.plan.rules.wait)
-    return Decision(
-        Answer(job.id, Outcome.CREATED),
-        creates=True,
-        due=due,
-        since=now,
-        follows=None if former is None else former.follows,
-        calls=() if former is None else former.calls,
-    )
+    due, plan = now + job.delay, job.plan
+    if plan is not None and plan.rules.wait and not _is_full(job, plan.items):
+        due = max(due, now + plan.rules.wait)
+    if former is None:
+        return Decision(Answer(job.id, Outcome.CREATED), True, due, now)
+    return Decision(Answer(job.id, Outcome.CREATED), True, due, now, former.follows, former.calls)
 
 
 def _take(job: NewJob, holder: Holder, verdict: Verdict, now: int) -> Decision:
@@ -267,7 +274,7 @@ def _change(job: NewJob, holder: Holder, verdict: Verdict, *, due: int, now: int
 def _answer(job: NewJob, holder: Holder, verdict: Verdict, outcome: Outcome, now: int) -> Answer:
     id, plan, lane = JobId(holder.id), job.plan, job.lane
     return Answer(
-        job.id if outcome is Outcome.CREATED else id,
+        job.id if outcome is _CREATED else id,
         outcome,
         verdict,
         id,

@@ -163,8 +163,8 @@ MAX_CRASH_DELAY = 60_000
 def after_attempt(job: Claimed, outcome: Outcome) -> Settlement:
     """Say what becomes of a job once its attempt has ended."""
     match outcome:
-        case Succeeded(result, then):
-            return Settlement(job.lease, Move.COMPLETE, result=result, then=then)
+        case Succeeded():
+            return Settlement(job.lease, Move.COMPLETE, result=outcome.result, then=outcome.then)
         case Raised(error, attempts, retry_in, False) if job.failures + 1 < attempts:
             return Settlement(job.lease, Move.RETRY, delay=retry_in, error=error)
         case Raised(error):

@@ -20,6 +20,7 @@ from onejob.core.judge import Answer
 from onejob.intake.database import RowDatabase, Statement
 from onejob.intake.files import refuse_missing_file
 from onejob.intake.shapes import Description, family_of
+from onejob.intake.uncut import uncut
 from onejob.store import Store
 
 if TYPE_CHECKING:
@@ -149,12 +150,5 @@ def _asynchronous(engine: AsyncEngine, client: Client) -> RowDatabase:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Make a call in a thread; a connection is not for two, so whoever is cancelled waits for its end."""
-    running = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait({running})
-        if not running.cancelled():
-            running.exception()  # nobody will ask for it any more
-        raise
+    """Make a call in a thread, to its end: a connection is not for two."""
+    return await uncut(asyncio.to_thread(call))

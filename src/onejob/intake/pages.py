@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,6 +14,7 @@ from onejob.ids import new_ids
 from onejob.intake import journal
 from onejob.intake.memory import HandedOver, Told
 from onejob.intake.rows import BadRow, Newcomer, RowReader, has, value_of
+from onejob.intake.uncut import uncut
 from onejob.intake.views import FailedRow
 from onejob.receipt import Receipt
 
@@ -54,11 +55,16 @@ class Page:
     failures: list[FailedRow] = field(default_factory=list[FailedRow])
     answers: list[Answer] = field(default_factory=list[Answer])
     skipped: int = 0
+    handing_over: bool = False
 
     @property
     def ids(self) -> list[Any]:
         """The rows to be flagged."""
         return [newcomer.id for newcomer in self.newcomers]
+
+    async def whole(self, taking: Coroutine[Any, Any, None]) -> None:
+        """Take this page; a worker that stops may cut it before its jobs are made, and not between jobs and flags."""
+        await uncut(taking, begun=lambda: self.handing_over)
 
     async def sort_in(self, row: Any, id: object, due_value: object) -> None:
         """Find out what becomes of a row."""
@@ -96,6 +102,7 @@ class Page:
         """Give the newcomers to the store, by way of a session if there is one."""
         if not self.newcomers:
             return
+        self.handing_over = True
         ids = new_ids(len(self.newcomers))
         jobs = [newcomer.new_job(id, self.now) for newcomer, id in zip(self.newcomers, ids, strict=True)]
         if session is None:

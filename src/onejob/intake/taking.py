@@ -21,7 +21,7 @@ from onejob.intake.views import FailedRow, IntakeReport, Progress, TableReport
 
 if TYPE_CHECKING:
     from onejob.intake.catalog import Catalog
-    from onejob.intake.database import RowDatabase
+    from onejob.intake.database import RowDatabase, Statement
     from onejob.intake.shapes import Shape
     from onejob.intake.sources import Rows, Table
     from onejob.intake.statements import Place
@@ -100,14 +100,17 @@ class Run:
             async for rows in found:
                 now = await parts.client.store.time()
                 page = Page(parts, parts.name, now, self.horizon, fetched=len(rows))
-                for row in rows:
-                    await page.sort_in_yielded(row, source.id, source.due)
-                await page.hand_over()
-                if page.newcomers and source.flagged is not None:
-                    await source.flagged(page.ids)
-                await page.settle(flagged=source.flagged is not None)
+                await page.whole(self._take_batch(page, rows, source))
                 await self._note(page, None)
         self._say_how_many_failed()
+
+    async def _take_batch(self, page: Page, rows: list[Any], source: Rows) -> None:
+        for row in rows:
+            await page.sort_in_yielded(row, source.id, source.due)
+        await page.hand_over()
+        if page.newcomers and source.flagged is not None:
+            await source.flagged(page.ids)
+        await page.settle(flagged=source.flagged is not None)
 
     def _say_how_many_failed(self) -> None:
         failed = sum(table.failed for table in self._tables.values())
@@ -173,6 +176,13 @@ class TakingTable:
             locked=self._database.locks,
             nulls_first=self._database.dialect.name not in statements.NULLS_LAST,
         )
+        await page.whole(self._take_page(page, wanted))
+        return page
+
+    async def _take_page(self, page: Page, wanted: Statement) -> None:
+        from onejob.intake import statements  # see `Run.take_tables`
+
+        shape = self._shape
         async with self._database.session() as session:
             for *values, id, due in await session.execute(wanted):
                 page.fetched += 1
@@ -182,7 +192,6 @@ class TakingTable:
             if page.newcomers and shape.flag is not None:
                 await session.execute(statements.mark(shape, page.ids, flagged=True))
         await page.settle(flagged=shape.flag is not None)
-        return page
 
     def _suffix(self, due: int) -> str:
         return key_suffix(self._source, self._parts.reader, self._shape.name, due)

@@ -88,6 +88,8 @@ def _remedy(base: str) -> str:
     """What was probably meant; not where there may be a password in it."""
     if re.match(r"postgres(ql)?\+[a-z0-9]+://", base):
         return "a store has a driver of its own, so write postgresql:// alone. Else "
+    if found := re.match(r"redis(s?)(\+cluster)?://", base):
+        return f"for a Redis server, too, write valkey{found[1]}{found[2] or ''}://. Else "
     path = base[len("sqlite:") :].lstrip("/") if base.startswith("sqlite:") else base
     plain = path.endswith((".db", ".sqlite", ".sqlite3")) and ":" not in path and "@" not in path
     return f"did you mean {shown(SQLITE + path)}? Else " if plain else ""

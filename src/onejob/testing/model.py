@@ -46,13 +46,18 @@ class Model(Amending):
         verdict = call.policy.verdict(self.column(record, now), now - record.since, own=own)
         return self._apply(call, call.policy, record, verdict, now)
 
-    def claim(self, worker: str, queues: Iterable[str], limit: int, now: int) -> list[str]:
-        """Start what may start, by queue, priority, due time and acceptance."""
+    def claim(self, worker: str, queues: Iterable[str], limit: int, now: int, *, stock: int = 0) -> list[str]:
+        """Start what may start, by queue, priority, due time and acceptance; beyond the limit, plain jobs only."""
         self.workers.setdefault(worker, now)
         started: list[str] = []
         for queue in queues:
-            while len(started) < limit and (free := self.startable(queue, now)):
-                self._start(self.jobs[free[0]], worker, now)
+            plain = not self.traffic.is_limited(queue)
+            while len(started) < limit + stock and (free := self.startable(queue, now)):
+                job = self.jobs[free[0]]
+                plain = plain and job.lane is None and job.crashes == 0 < job.call.max_crashes
+                if len(started) >= limit and not plain:
+                    break
+                self._start(job, worker, now)
                 started.append(free[0])
         return started
 

@@ -125,6 +125,11 @@ class Traffic:
         queue.gate.change(settings.pace)
         return settings
 
+    def is_limited(self, queue: str) -> bool:
+        """True if no more than so many of a queue's jobs may run, or start."""
+        settings = self.queues.get(queue, Queue()).settings
+        return settings.concurrency is not None or settings.pace is not None
+
     def start(self, job: ModelJob, now: int) -> None:
         """A job starts: it takes a slot, and every rate over it counts that."""
         self.queues.setdefault(job.call.queue, Queue()).gate.count(now)

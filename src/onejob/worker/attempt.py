@@ -36,7 +36,9 @@ _TOLD = {
 
 
 class Attempt:
-    """A running handler. `outcome` is set once it has ended; until it is settled the lease is still ours."""
+    """One start of a job. `handle` is set once its handler has begun, `outcome` once it has ended; until that is settled,
+    the lease is ours.
+    """
 
     __slots__ = (
         "claimed",
@@ -47,8 +49,10 @@ class Attempt:
         "outcome",
         "returned",
         "sent_progress",
+        "since",
         "stop_process",
         "timer",
+        "told",
     )
 
     def __init__(self, claimed: Claimed) -> None:
@@ -61,14 +65,23 @@ class Attempt:
         self.returned = False
         """A handler in a thread has returned, though its loop may be gone and never learn of it."""
         self.sent_progress: bytes | None = None
+        self.since = 0.0
+        """When it came, or its handler began, by the loop's clock."""
         self.stop_process: Callable[[Interruption], None] | None = None
         """How to end the process that the handler runs in; None while none does."""
         self.timer: asyncio.TimerHandle | None = None
+        self.told = False
+        """It should stop, or not even begin."""
 
     @property
     def running(self) -> bool:
-        """True until the handler has really ended."""
+        """True until the handler has really ended, also before it has begun."""
         return self.outcome is None
+
+    @property
+    def begun(self) -> bool:
+        """False while it waits for a slot."""
+        return self.handle is not None
 
     @property
     def occupied(self) -> bool:
@@ -77,8 +90,13 @@ class Attempt:
             return False
         return not self.returned if self.in_thread else not self.handle.get_loop().is_closed()
 
+    def note_return(self) -> None:
+        """The handler has returned, in its thread."""
+        self.returned = True
+
     def tell(self, reason: AbortReason) -> None:
         """Let the handler see that it should stop; callable from any thread."""
+        self.told = True
         self.current.aborted.set(reason)
 
     def interrupt(self, why: Interruption) -> None:

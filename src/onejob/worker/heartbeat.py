@@ -27,6 +27,7 @@ from onejob.worker.journal import say
 from onejob.worker.loopwatch import LoopWatch
 from onejob.worker.pump import Pump
 from onejob.worker.setup import Settings
+from onejob.worker.traffic import AT_ONCE
 
 TICK = 0.4
 """Seconds between looks at the worker; only some of them lead to a beat."""
@@ -169,20 +170,18 @@ class Heartbeat:
     def _return_orphans(self, pulse: Pulse) -> None:
         """Hand back jobs that were claimed for us by a call whose reply never came; our beats hold them."""
         seen: dict[Lease, int] = {}
+        traffic = self._pump.traffic
         for id, token in pulse.held.items():
             lease = Lease(id, token)
             if lease in self._roster:
                 continue
-            seen[lease] = self._strangers.get(lease, self._pump.calls_begun)
-            if (
-                lease in self._strangers
-                and self._pump.calls_ended >= seen[lease]
-                and lease not in self._roster
-            ):
+            seen[lease] = self._strangers.get(lease, traffic.calls_begun)
+            if lease in self._strangers and traffic.calls_ended >= seen[lease] and lease not in self._roster:
                 text = f"job {id} was claimed but its reply was lost; it goes back uncharged"
                 say(logging.WARNING, "job.orphaned", text, job=id, worker=self._worker)
                 _in_loop(self._loop, self._pump.owe, Settlement(lease, Move.HAND_BACK))
-                seen[lease] = self._pump.calls_begun + 2
+                # Those that begin before the loop hears of it do not take it along.
+                seen[lease] = traffic.calls_begun + 1 + AT_ONCE
         self._strangers = seen
 
     def _note_failure(self, error: Exception) -> None:

@@ -57,6 +57,10 @@ class Observer:
         """False while hooks are so far behind that no job should be started."""
         return len(self._telling) < self._limit
 
+    def room(self) -> int:
+        """How many jobs may be started or waiting to be settled, so that no more ends than twice the limit wait to be told."""
+        return 2 * self._limit - len(self._telling)
+
     async def starts(self, attempt: Attempt) -> None:
         """The handler is about to be called, in this task; the hooks share its context."""
         await watch(self._on_start, attempt.current)

@@ -1,17 +1,19 @@
-"""The pump: one coroutine that settles what has ended, claims into the free slots in the same commit, and
-starts what it got. It holds an outcome until the store has answered for it.
+"""The pump: it settles what has ended, claims in the same commit what can begin, and begins it.
+
+It holds an outcome until the store has answered for it. While handlers are quick, it claims more than it has slots for, so
+that they go on during a call (`stock`). While there is plenty to do, and the store gains by it, two such
+exchanges are under way at once (`traffic`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from onejob.core.errors import OnejobError, StoreClosed
+from onejob.core.errors import StoreClosed
 from onejob.core.job import WorkerId
 from onejob.core.lifecycle import Move, Outcome, Raised, Returned, Settlement, after_attempt
 from onejob.store import Claims, Settled, SettleReply, Store
@@ -22,15 +24,24 @@ from onejob.worker.journal import note_end, note_start, say
 from onejob.worker.pace import Pace
 from onejob.worker.runner import Runner
 from onejob.worker.setup import Settings, log
+from onejob.worker.stock import PATIENCE, Stock
+from onejob.worker.traffic import AT_ONCE, WORTH_A_CALL, Exchange, Traffic
+from onejob.worker.trouble import Trouble
 
 if TYPE_CHECKING:
     from onejob.worker.observer import Observer
 
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 2.0
-EVERYTHING = 1_000_000
-UNFIT = (TypeError, ValueError, OverflowError)
-"""Errors of a value that no store can take; anything else is trouble with the store, which may pass."""
+GATHERED = 64
+"""So many outcomes are worth a call while the stock keeps the handlers busy; fewer wait for more, but not for long."""
+GATHERING = 0.005
+"""Seconds that an outcome may wait for others."""
+
+
+class Room(NamedTuple):
+    """For how many jobs more there is room: in free slots, and in the stock."""
+
+    slots: int
+    stock: int
 
 
 class Pump:
@@ -46,9 +57,10 @@ class Pump:
         roster: Roster,
         may_claim: Callable[[], bool],
         observer: Observer | None = None,
+        at_once: int = AT_ONCE,
     ) -> None:
-        self.calls_begun = 0
-        self.calls_ended = 0
+        """`at_once`: how many calls to the store may be under way; see `Store.exchanges_at_once`."""
+        self.traffic = Traffic()
         self.counts: Counter[str] = Counter()
         self._store = store
         self._worker = worker
@@ -58,37 +70,57 @@ class Pump:
         self._may_claim = may_claim
         self._observer = observer
         self._pace = None if settings.rate is None else Pace(settings.rate)
+        self._wide = at_once > 1 and settings.concurrency >= at_once * WORTH_A_CALL
+        """There are slots enough to share them between exchanges."""
         self._claiming = True
         self._hungry = True
+        self._plenty = False
+        """The last claim that was answered brought all it asked for."""
+        self._dry = False
+        """It brought less for the stock than it asked for: not before a slot is free is there a reason to ask again."""
+        self._late = False
+        """What is owed has waited for long enough."""
         self._next_due: float | None = None
-        self._ended: list[Attempt] = []
+        self._next_due_from = 0
+        """The exchange that told so: one that was begun earlier knows less."""
+        self._running = 0
+        self._stock = Stock(settings.concurrency, 0 if settings.rate is not None else settings.stock)
+        self._filling = False
+        self._returning: asyncio.TimerHandle | None = None
         self._owed: list[Settlement] = []
-        self._at_once = EVERYTHING
-        self._refused = 0
-        self._settle_alone = False
-        """The last exchange failed: what is owed must not depend on what a claim meets."""
+        self._trouble = Trouble(worker, roster)
         self._waiter: asyncio.Future[None] | None = None
+        self._beside: set[asyncio.Task[None]] = set()
+        self._broken: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Settle, claim and start until `stop_claiming` was called and every attempt has been settled."""
         self._loop = asyncio.get_running_loop()
         listening = self._loop.create_task(self._listen())
         try:
-            while True:
-                self._collect()
-                free = self._free_slots()
-                if self._owed or (self._hungry and free > 0):
-                    await self._exchange(free)
-                elif self._claiming or self._roster:
-                    await self._rest(free)
+            while self._broken is None:
+                room = self._room()
+                shared = self._shared(room)
+                exchange = self._next_exchange(room, shared=shared)
+                if exchange is None:
+                    if not (self._claiming or self._roster or self.traffic):
+                        return
+                    await self._rest(room.slots)
+                elif shared:
+                    self._make_beside(exchange)
                 else:
-                    return
+                    await self._make(exchange)
+            self._broken.result()
         finally:
             listening.cancel()
+            if self._returning is not None:
+                self._returning.cancel()
+            await self._give_up()
 
     def stop_claiming(self) -> None:
-        """Take no new jobs; those under way go on."""
+        """Take no new jobs; those under way go on, and what has not begun goes back."""
         self._claiming = False
+        self._return(self._stock.take(len(self._stock.waiting)))
         self.nudge()
 
     def hand_back(self) -> None:
@@ -110,64 +142,151 @@ class Pump:
         """Attempts that have ended, but whose outcome no store has accepted yet."""
         return [attempt for attempt in self._roster.values() if not attempt.running]
 
-    def _collect(self) -> None:
-        ended, self._ended = self._ended, []
-        for attempt in ended:
-            assert attempt.outcome is not None
-            self._owed.append(after_attempt(attempt.claimed, attempt.outcome))
-
-    def _free_slots(self) -> int:
-        """Slots to claim into. What has ended but is not settled takes none; a claim is a start."""
+    def _room(self) -> Room:
+        """For how many jobs there is room, beside those being asked for. What has ended takes none."""
         if not self._claiming or not self._may_claim():
-            return 0
-        free = self._settings.concurrency - (len(self._roster) - len(self._owed))
-        return free if self._pace is None else min(free, self._pace.room())
+            return Room(0, 0)
+        used = self._running + len(self._stock.waiting) + self.traffic.jobs
+        room = self._settings.concurrency + self._stock.size - used
+        if self._observer is not None:
+            room = min(room, self._observer.room() - used - len(self._owed) - self.traffic.outcomes)
+        if self._pace is not None:
+            room = min(room, self._pace.room() - self.traffic.jobs)
+        slots = max(min(self._settings.concurrency - used, room), 0)
+        return Room(slots, max(room - slots, 0))
 
-    async def _exchange(self, free: int) -> None:
-        """One commit: settle what is owed, claim into the free slots; then start what came."""
-        done = self._owed[: self._at_once]
-        alone, self._settle_alone = self._settle_alone and bool(done), False
-        ask = self._settings.ask(self._worker, free) if free > 0 and not alone else None
-        if ask is not None:
+    def _shared(self, room: Room) -> bool:
+        """True while there is work for two exchanges; after a failure, one at a time."""
+        return self._wide and self._plenty and sum(room) > 0 and not self._trouble
+
+    def _next_exchange(self, room: Room, *, shared: bool) -> Exchange | None:
+        """Begin the next one, if there is a reason to, and it need not wait for those under way."""
+        wanted = 0 if self._dry and not room.slots else sum(room)
+        if not self._owed and not (self._hungry and wanted):
+            return None
+        if self._stock.waiting and not self._late and len(self._owed) < self._worth_a_call():
+            return None
+        share = self.traffic.share(len(self._owed), wanted, shared=shared)
+        if share is None:
+            return None
+        self._late = False
+        trouble, count = self._trouble, min(share.outcomes, self._trouble.at_once)
+        done, self._owed = self._owed[:count], self._owed[count:]
+        alone, trouble.settle_alone = trouble.settle_alone and bool(done), False
+        jobs = 0 if alone else share.jobs
+        if jobs:
             self._hungry = False  # before the call: a hint that comes during it is for the next one
-        self.calls_begun += 1
+        slots = min(jobs, room.slots)
+        return self.traffic.begin(done, slots, jobs - slots, alone=alone)
+
+    def _worth_a_call(self) -> int:
+        """How many outcomes are, while the stock keeps the handlers busy."""
+        return min(GATHERED, (self._settings.concurrency + self._stock.size) // 2)
+
+    def _make_beside(self, exchange: Exchange) -> None:
+        task = self._loop.create_task(self._make(exchange))
+        self._beside.add(task)
+        task.add_done_callback(self._made)
+
+    def _made(self, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            self._broken = task
+        self.nudge()
+
+    async def _give_up(self) -> None:
+        """Break off what is still under way; without trouble, nothing is."""
+        for task in self._beside:
+            task.cancel()
+        if self._beside:
+            await asyncio.wait(self._beside)
+
+    async def _make(self, exchange: Exchange) -> None:
+        """One commit: settle what was owed, claim into the free slots; then start what came."""
+        done, slots = exchange.done, exchange.slots
+        ask = self._settings.ask(self._worker, slots, exchange.stock) if slots or exchange.stock else None
         try:
             reply = await self._store.settle(done, ask)
         except StoreClosed:
             raise
         except Exception as error:
-            await self._pause_after(error, done, claiming=ask is not None)
+            self._owed[:0] = done
+            await asyncio.sleep(self._trouble.pause_after(error, done, self._owed, claiming=ask is not None))
+            self._hungry = True
         else:
-            self._refused = 0
-            del self._owed[: len(done)]
-            if not self._owed:
-                self._at_once = EVERYTHING
+            self._trouble.has_passed(owed=bool(self._owed))
             self._acknowledge(done, reply)
             if ask is not None:
-                self._take(reply.claims, ask.limit)
-            self._hungry = self._hungry or alone
+                self._take(reply.claims, exchange)
+            self._hungry = self._hungry or exchange.alone
         finally:
             # Only now: the heartbeat takes a lease unknown to the roster after this for an orphan.
-            self.calls_ended += 1
+            self.traffic.end(exchange)
 
-    def _take(self, claims: Claims, limit: int) -> None:
-        # Fewer than asked for means that nothing is left; a hint or the time of the next one says when to ask.
-        self._hungry = self._hungry or len(claims.jobs) >= limit
+    def _take(self, claims: Claims, exchange: Exchange) -> None:
+        # Fewer than there are slots means that nothing is left; a hint or the time of the next one says when to ask.
+        brought = len(claims.jobs)
+        self._plenty = brought >= exchange.slots + exchange.stock
+        self._dry = not self._plenty
+        self._hungry = self._hungry or brought >= exchange.slots
         if self._pace is not None:
             self._pace.note(len(claims.jobs))
-        self._next_due = None if claims.next_due is None else self._loop.time() + claims.next_due / 1000
+        if exchange.number > self._next_due_from:
+            self._next_due_from = exchange.number
+            self._next_due = None if claims.next_due is None else self._loop.time() + claims.next_due / 1000
         attempts = [Attempt(claimed) for claimed in claims.jobs]
         for attempt in attempts:
             self._roster[attempt.claimed.lease] = attempt
-            if self._claiming:
-                attempt.handle = self._loop.create_task(self._attend(attempt))
-            else:
-                self._end(attempt, Returned())
+        if not self._claiming:
+            self._return(attempts)
+            return
+        free = self._settings.concurrency - self._running
+        if len(attempts) <= free and not self._stock.waiting:
+            self._begin(attempts)
+            return
+        now = self._loop.time()
+        for attempt in attempts:
+            attempt.since = now
+        self._stock.waiting.extend(attempts)
+        self._fill()
+        if self._returning is None:
+            self._returning = self._loop.call_later(PATIENCE, self._return_late)
+
+    def _fill(self) -> None:
+        """Begin what waits, as far as there are slots."""
+        self._filling = False
+        while attempts := self._stock.take(self._settings.concurrency - self._running):
+            if told := [attempt for attempt in attempts if attempt.told]:
+                self._return(told)  # revoked, or its lease is lost, before it began
+                attempts = [attempt for attempt in attempts if not attempt.told]
+            self._begin(attempts)
+
+    def _begin(self, attempts: Sequence[Attempt]) -> None:
+        self._running += len(attempts)
+        now, create, attend = self._loop.time(), self._loop.create_task, self._attend
+        for attempt in attempts:
+            attempt.since = now
+            attempt.handle = create(attend(attempt))
         if log.isEnabledFor(logging.DEBUG):
             for attempt in attempts:
                 note_start(attempt.claimed, self._worker)
         # Runs after the first step of each, so that one call looks after all of them.
         self._loop.call_soon(self._end_unstarted, attempts)
+
+    def _return_late(self) -> None:
+        """Hand back what has waited here for too long: another worker may have a slot."""
+        self._returning = None
+        self._return(self._stock.take_late(self._loop.time()))
+        if self._stock.waiting:
+            self._returning = self._loop.call_later(PATIENCE, self._return_late)
+
+    def _return(self, attempts: Sequence[Attempt]) -> None:
+        """Hand back what has not begun, uncharged."""
+        for attempt in attempts:
+            attempt.outcome = Returned()
+            self._owed.append(after_attempt(attempt.claimed, attempt.outcome))
+        if attempts:
+            self.nudge()
 
     async def _attend(self, attempt: Attempt) -> None:
         try:
@@ -186,9 +305,15 @@ class Pump:
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         attempt.outcome = outcome
+        self._running -= 1
+        stock = self._stock
+        stock.learn(self._loop.time() - attempt.since)
+        if stock.waiting and not self._filling:
+            self._filling = True
+            self._loop.call_soon(self._fill)  # once for all that end in this round of the loop
         done = attempt.current.completed
         if done is None:
-            self._ended.append(attempt)
+            self._owed.append(after_attempt(attempt.claimed, outcome))
         else:
             self._hungry = True  # its slot is free, and nothing is owed that would claim for it
             self._acknowledge([done[0]], done[1])
@@ -217,16 +342,13 @@ class Pump:
             self.counts[Move.COMPLETE.value] += completed
 
     async def _rest(self, free: int) -> None:
-        """Sleep until an attempt ends, a hint comes, or it is time to look."""
+        """Sleep until an attempt ends, a call is answered, a hint comes, or it is time to look."""
         self._waiter = self._loop.create_future()
         timer = None
-        if free > 0:
-            wait = self._settings.poll
-            if self._next_due is not None:
-                wait = min(wait, max(self._next_due - self._loop.time(), 0.001))
-            timer = self._loop.call_later(wait, self._look)
-        elif self._pace is not None and self._pace.room() <= 0:
-            timer = self._loop.call_later(max(self._pace.opens_in(), 0.001), self._look)
+        if self._owed and not self.traffic:
+            timer = self._loop.call_later(GATHERING, self._hurry)
+        elif not self.traffic and (wait := self._look_in(free)) is not None:
+            timer = self._loop.call_later(max(wait, 0.001), self._look)
         try:
             await self._waiter
         finally:
@@ -234,8 +356,22 @@ class Pump:
             if timer is not None:
                 timer.cancel()
 
+    def _look_in(self, free: int) -> float | None:
+        """Seconds until it is time to look by ourselves; None: whoever ends will wake us."""
+        if free > 0:
+            due = self._next_due
+            return self._settings.poll if due is None else min(self._settings.poll, due - self._loop.time())
+        if self._pace is not None and self._pace.room() <= 0:
+            return self._pace.opens_in()
+        return None
+
+    def _hurry(self) -> None:
+        self._late = True
+        self.nudge()
+
     def _look(self) -> None:
         self._hungry = True
+        self._dry = False
         self.nudge()
 
     async def _listen(self) -> None:
@@ -255,31 +391,3 @@ class Pump:
                 continue
             if hinted:
                 self._look()
-
-    async def _pause_after(self, error: Exception, done: Sequence[Settlement], *, claiming: bool) -> None:
-        """Keep what the store did not take, and try again a little later, first without a claim."""
-        self._settle_alone = True
-        if not claiming and isinstance(error, UNFIT) and not isinstance(error, OnejobError):
-            self._isolate(error, done)
-        pause = min(FIRST_PAUSE * 2**self._refused, LONGEST_PAUSE) * random.uniform(0.5, 1.5)
-        self._refused = min(self._refused + 1, 10)
-        text = f"settling failed, {len(self._owed)} outcomes are kept and tried again in {pause:.1f} s: "
-        say(logging.WARNING, "store.trouble", text + first_line(describe(error)), worker=self._worker)
-        await asyncio.sleep(pause)
-        self._hungry = True
-
-    def _isolate(self, error: Exception, done: Sequence[Settlement]) -> None:
-        """One outcome that a store cannot take must not hold up the others: halve, then fail that one job."""
-        self._at_once = max(1, len(done) // 2)
-        if len(done) == 1 and self._refused > 3:
-            lease = done[0].lease
-            text = f"the store does not take the outcome of job {lease.id}, which now fails for it"
-            say(logging.ERROR, "store.refused", text, job=lease.id, worker=self._worker)
-            text = f"StoreRefused: its outcome could not be stored: {first_line(describe(error))}"
-            attempt = self._roster.get(lease)
-            self._owed[0] = (
-                Settlement(lease, Move.FAIL, error=text)
-                if attempt is None
-                else after_attempt(attempt.claimed, Raised(text, attempts=1, retry_in=0, final=True))
-            )
-        self._owed[:] = self._owed[len(done) :] + self._owed[: len(done)]

@@ -6,12 +6,10 @@ Whatever a handler does ends here as an outcome; nothing it raises reaches the e
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from onejob.blockers import as_given
-from onejob.codec import CallCodec
 from onejob.completion import Workshop
 from onejob.core.errors import Fail, Snooze
 from onejob.core.lifecycle import Outcome, Raised, Returned, Snoozed, Unknown
@@ -24,6 +22,7 @@ from onejob.worker.charging import Charges, undecodable
 from onejob.worker.finishing import completed, returned
 from onejob.worker.processes import Processes
 from onejob.worker.setup import ChildLimits, WorkerSetup
+from onejob.worker.threads import Threads
 
 if TYPE_CHECKING:
     from onejob.worker.observer import Observer
@@ -54,13 +53,13 @@ class Runner:
         )
         self._charges = Charges(setup.backoffs)
         self._observer = observer
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="onejob-handler")
+        self._threads = Threads(threads)
         self._processes = Processes(setup, children or ChildLimits(threads), observer)
         self._options: dict[bytes | None, JobOptions] = {None: JobOptions()}
 
     def close(self) -> None:
         """Let idle threads end; one that is still in a handler goes on to its return."""
-        self._threads.shutdown(wait=False)
+        self._threads.close()
 
     async def close_processes(self) -> None:
         """End all processes and wait until they are gone; one that is still in a handler is killed."""
@@ -99,12 +98,13 @@ class Runner:
         try:
             if observer is not None:
                 await observer.starts(attempt)
+            if options.timeout is not None:
+                self._limit(attempt, options.timeout)
             if task.is_async:
-                if options.timeout is not None:
-                    self._limit(attempt, options.timeout)
                 value = await task.codec.call(arguments)
             else:
-                value = await self._in_thread(attempt, task.codec, arguments, options.timeout)
+                attempt.in_thread = True
+                value = await self._threads.run(partial(task.codec.call, arguments), attempt.note_return)
         except BaseException as error:
             if observer is not None:
                 observer.raised(attempt, error)
@@ -130,21 +130,6 @@ class Runner:
         loop = asyncio.get_running_loop()
         attempt.timer = loop.call_later(timeout / 1000, attempt.interrupt, Interruption.TIMED_OUT)
 
-    async def _in_thread(
-        self, attempt: Attempt, codec: CallCodec, arguments: Any, timeout: int | None
-    ) -> Any:
-        attempt.in_thread = True
-        if timeout is not None:
-            self._limit(attempt, timeout)
-        context = contextvars.copy_context()
-        ended = asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: context.run(_call, attempt, codec, arguments)
-        )
-        value, error = await _outlast(ended)
-        if error is not None:
-            raise error
-        return value
-
     def _after_error(self, attempt: Attempt, options: JobOptions, error: BaseException) -> Outcome:
         """Judge an error, or a cancellation, by what the attempt had been told before."""
         if attempt.current.completed is not None:
@@ -163,25 +148,3 @@ class Runner:
                 )
             case _:
                 return self._charges.raised(attempt.claimed, options, error)
-
-
-def _call(attempt: Attempt, codec: CallCodec, arguments: Any) -> tuple[Any, BaseException | None]:
-    # The error travels as a value: a future refuses StopIteration, and the loop dies of SystemExit.
-    try:
-        return codec.call(arguments), None
-    except BaseException as error:
-        return None, error
-    finally:
-        attempt.returned = True
-
-
-async def _outlast(
-    ended: asyncio.Future[tuple[Any, BaseException | None]],
-) -> tuple[Any, BaseException | None]:
-    """Await a thread to its real end, whoever cancels us: until then the job is running."""
-    while True:
-        try:
-            return await asyncio.shield(ended)
-        except asyncio.CancelledError:
-            if ended.cancelled():
-                raise

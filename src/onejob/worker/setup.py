@@ -31,6 +31,9 @@ NamedBackoff: TypeAlias = Callable[[int, BaseException], "float | timedelta"]
 """A registered retry curve: failures so far and the error, to seconds."""
 
 MAX_CONCURRENCY = 10_000
+MAX_STOCK = 100_000
+STOCK_PER_SLOT = 4
+"""How many jobs may be claimed before there is a slot for them, unless somebody says otherwise."""
 BEATS_PER_LEASE = 3
 BUSY_BEAT = 0.8
 """Seconds between heartbeats while jobs run, so that a revoked one is told within a second."""
@@ -89,6 +92,7 @@ class Settings:
 
     queues: tuple[str, ...]
     concurrency: int
+    stock: int
     rate: Rate | None
     children: ChildLimits
     lease: float
@@ -103,6 +107,7 @@ class Settings:
         *,
         queues: tuple[str, ...],
         concurrency: int,
+        stock: int | None,
         rate: Rate | None,
         children: int | None,
         max_jobs_per_child: int | None,
@@ -127,6 +132,9 @@ class Settings:
         return cls(
             queues=queues,
             concurrency=concurrency,
+            stock=STOCK_PER_SLOT * concurrency
+            if stock is None
+            else whole_number("stock", stock, 0, MAX_STOCK),
             rate=checked_rate("rate", rate),
             children=ChildLimits.checked(children, max_jobs_per_child, max_memory_per_child, concurrency),
             lease=lease_ms / 1000,
@@ -141,9 +149,9 @@ class Settings:
         """Seconds between heartbeats while jobs run."""
         return min(self.heartbeat, BUSY_BEAT)
 
-    def ask(self, worker: WorkerId, limit: int) -> Ask:
-        """The wish for up to `limit` jobs."""
-        return Ask(worker, self.queues, limit)
+    def ask(self, worker: WorkerId, limit: int, stock: int) -> Ask:
+        """The wish for up to `limit` jobs, and `stock` more to wait here."""
+        return Ask(worker, self.queues, limit, stock)
 
     def beat(self, worker: WorkerId) -> Beat:
         """The worker's sign of life, without progress."""

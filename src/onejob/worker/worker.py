@@ -55,12 +55,13 @@ class Worker:
     runs until SIGTERM or SIGINT. Times are in seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword for each setting
         self,
         setup: WorkerSetup,
         *,
         queues: Iterable[str] | str | None = None,
         concurrency: int = 10,
+        stock: int | None = None,
         rate: Rate | None = None,
         children: int | None = None,
         max_jobs_per_child: int | None = 1000,
@@ -73,6 +74,10 @@ class Worker:
     ) -> None:
         """`rate` bounds how many jobs this worker starts; the limits of queues and lanes hold besides.
 
+        While handlers take a few milliseconds, up to `stock` jobs (default: four times the concurrency) are claimed
+        before there is a slot for them, so that none is ever idle; 0 claims into free slots only. Jobs with a lane, and
+        those of queues with limits, always are.
+
         `lease` is how long after its last heartbeat (default: every third of it) a worker counts as dead.
 
         `drain` is how long running jobs may go on after `stop`; `poll` how often to look where no hint came;
@@ -83,6 +88,7 @@ class Worker:
         self.settings = Settings.checked(
             queues=served_queues(queues, setup),
             concurrency=concurrency,
+            stock=stock,
             rate=rate,
             children=children,
             max_jobs_per_child=max_jobs_per_child,
@@ -123,7 +129,7 @@ class Worker:
     def health(self) -> Health:
         """How this worker is now; callable from any thread."""
         begun = self._serving is not None
-        running = sum(attempt.running for attempt in self._roster.copy().values())
+        running = sum(attempt.begun and attempt.running for attempt in self._roster.copy().values())
         return Health(
             worker=self.id,
             phase=self._phase,
@@ -212,6 +218,7 @@ class Worker:
             roster=self._roster,
             may_claim=self._heartbeat.fresh if self._observer is None else self._may_claim,
             observer=self._observer,
+            at_once=setup.store.exchanges_at_once,
         )
 
     async def _live(self, started: asyncio.Future[None]) -> None:
@@ -266,6 +273,7 @@ class Worker:
         pumping = self._loop.create_task(self._pump.run())
         try:
             await _either(pumping, self._stop_asked)
+            self._say_what_is_left()
             self._pump.stop_claiming()
             self._runner.release_waiting()
             await _either(pumping, self._hurry_asked, timeout=self.settings.drain)
@@ -309,6 +317,14 @@ class Worker:
         except Exception as error:
             text = f"could not sign off, the lease will run out: {first_line(describe(error))}"
             say(logging.WARNING, "store.trouble", text, worker=self.id)
+
+    def _say_what_is_left(self) -> None:
+        """Who has told us to stop should know what we still wait for."""
+        count, drain = sum(attempt.begun for attempt in self._roster.values()), self.settings.drain
+        if count and not self._hurry_asked.is_set():
+            jobs = "1 job is" if count == 1 else f"{count} jobs are"
+            text = f"worker {self.id} stops: {jobs} under way, for which it waits up to {drain:g} s; told again, it hands them back"
+            say(logging.INFO, "worker.stopping", text, **self._fields())
 
     def _on_caught_up(self) -> None:
         self._pump.nudge()

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from onejob.core.errors import MissingDriver
 from onejob.store import Finding
 from onejob.stores.postgres import migrate
 from onejob.stores.postgres.driver import Link
@@ -25,6 +26,8 @@ async def checkup(engine: Engine) -> list[Finding]:
     try:
         facts = await engine.use(lambda link, _: gather(link, engine), ready=False)
         works = await engine.at_home(engine.signals.prove)
+    except MissingDriver:
+        raise
     except Exception as error:
         return [unreachable(explained(error, engine.address))]
     return findings(msgspec.structs.replace(facts, notify_works=works))

@@ -105,12 +105,15 @@ def asking(now: int | None, wish: Ask, token: bytes) -> tuple[Any, ...]:
     """The parameters of `claim.start`."""
     queues = list(dict.fromkeys(wish.queues))
     limit = max(wish.limit, 0)
-    return (now, queues, [limit] * len(queues), limit, wish.worker, token, UNBEATEN_GRACE, False)
+    most = limit + wish.stock
+    return (now, queues, [most] * len(queues), [most, limit], wish.worker, token, UNBEATEN_GRACE, False)
 
 
-def read(rows: Sequence[Row], wish: Ask, token: bytes) -> Read:
-    """Read the rows of `claim.start`."""
+def read(rows: Sequence[Row], wish: Ask, token: bytes, *, left: bool = False) -> Read:
+    """Read the rows of `claim.start`; `left`: its own statement has touched lanes, which it did not see."""
     outlook = Outlook(*head(rows)[_OUTLOOK])
+    if left:
+        outlook = msgspec.structs.replace(outlook, touched=True)
     if not outlook.quiet:
         return Read(outlook, None)
     return Read(outlook, Claims(_started(rows, wish, token), outlook.wait()))
@@ -135,7 +138,7 @@ def general(work: Work, wish: Ask, token: bytes, outlook: Outlook) -> Steps[Clai
     own_rates = {name: rate for name in queues if name in limits and (rate := limits[name].rate) is not None}
     limit = max(wish.limit, 0)
     rooms = yield from _rooms(work, {name: limits.get(name) for name in queues}, own_rates, limit)
-    rest = (limit, wish.worker, token, UNBEATEN_GRACE, True)
+    rest = ([limit, limit], wish.worker, token, UNBEATEN_GRACE, True)
     rows = yield from ask("claim.start", work.now, queues, [rooms[name] for name in queues], *rest)
     outlook = Outlook(*head(rows)[_OUTLOOK])
     now = outlook.now

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from onejob.core.errors import InvalidOption, OnejobError
+from onejob.core.errors import MissingDriver, OnejobError
 from onejob.stores.postgres.address import Address
 from onejob.stores.postgres.statements import sql
 from onejob.stores.postgres.steps import Row, Steps
@@ -174,7 +174,7 @@ def driver() -> Any:
     try:
         import asyncpg  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
-        raise InvalidOption("PostgreSQL stores need asyncpg: pip install 'onejob[postgres]'.") from error
+        raise MissingDriver("PostgreSQL", "asyncpg", "postgres") from error
     return asyncpg
 
 

@@ -31,7 +31,7 @@ from onejob.stores.postgres.pool import Pool
 from onejob.stores.postgres.signals import Signals
 from onejob.stores.postgres.statements import FILES
 from onejob.stores.postgres.steps import Steps
-from onejob.stores.postgres.work import Work
+from onejob.stores.postgres.work import Guesses, Work
 
 T = TypeVar("T")
 Make = Callable[[Work], Steps[T]]
@@ -43,8 +43,12 @@ _GRACE: Final = 1.0
 """Seconds by which the server's own timeouts come first."""
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
-_PROBES: Final = {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
-"""What works is made of index probes. A plan that was made while a table was nearly empty must not read all of it."""
+PROBES: Final = {
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+"""What works is made of index probes. A plan that was made while a table was nearly empty must not read or sort all of it."""
 
 
 class Engine:
@@ -57,17 +61,17 @@ class Engine:
         self._closed = False
         self._ready = False
         self._preparing: asyncio.Task[None] | None = None
-        self.calls = self._pool(address.pool, _PROBES)
+        self.calls = self._pool(address.pool, PROBES)
         self.reads = self._pool(max(1, address.pool // 4), {})
         """For those who look on, whatever they look for: they do not hold up who works."""
-        self.beats = self._pool(1, _PROBES)
+        self.beats = self._pool(1, PROBES)
         """A heart must beat while every other connection is busy."""
         self.transactions = self._pool(address.pool, {})
         """Of their own: a call from within an open transaction must not wait for that one's end."""
         self._under_way: set[Limit] = set()
         self.signals = Signals(address, self.home, lambda make: self._run_beside(make, ready=False))
         self._absorbing = Absorbing(self._write_counts)
-        self._repetitive = False
+        self._guesses = Guesses()
 
     async def run(self, make: Make[T], *, now: int | None = None, pool: Pool | None = None) -> T:
         """Run an operation to its commit and return what it returned. From any event loop."""
@@ -111,11 +115,10 @@ class Engine:
 
         async def once(link: Link, again: bool) -> T:
             nonlocal work
-            work = Work(now, again=again, repetitive=self._repetitive)
+            work = Work(now, again=again, guesses=self._guesses)
             return await drive(link, make(work))
 
         result = await self.tries(once, pool)
-        self._repetitive = work.repetitive
         self.committed(work)
         return result
 

@@ -17,12 +17,16 @@ from onejob.stores.postgres import blocking, lanes, swift
 from onejob.stores.postgres.blocking import Waits
 from onejob.stores.postgres.changing import Plans, change_as_seen, insert, write
 from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION, sqlstate
-from onejob.stores.postgres.holding import Kinds, Seen, lock_keys, lock_rows, memory, read, take
+from onejob.stores.postgres.holding import Kinds, Seen, lock_keys, lock_rows, memory, read, settings, take
 from onejob.stores.postgres.judging import Judgement
 from onejob.stores.postgres.steps import Steps, ask, begin
 from onejob.stores.postgres.work import Work
 
 _NOTHING: Final = (None,) * 7
+# Every job needs these, and a look at an enumeration takes as long as a call.
+_CREATED: Final = Outcome.CREATED
+_DELAYED: Final = State.DELAYED
+_WAITING: Final = State.WAITING
 
 ROUNDS: Final = 20
 """How often a holder may move while we look before its key is called busy."""
@@ -83,7 +87,14 @@ def _plain(work: Work, jobs: Sequence[NewJob], *, careful: bool) -> Steps[list[A
         )
         return [Answer(job.id, Outcome.CREATED)]
     kinds = Kinds()
-    numbers = [kinds.number(_kind(job)) for job in jobs]
+    numbers: list[int] = []
+    of: dict[tuple[object, ...], int] = {}
+    for job in jobs:
+        common = settings(job)
+        number = of.get(common)
+        if number is None:
+            number = of[common] = kinds.number(_kind(job))
+        numbers.append(number)
     rows = [(job.id, job.payload, *_NOTHING) for job in jobs]
     try:
         yield from insert(work.now, rows, numbers, kinds, careful=careful)
@@ -91,12 +102,12 @@ def _plain(work: Work, jobs: Sequence[NewJob], *, careful: bool) -> Steps[list[A
         if careful or sqlstate(error) != UNIQUE_VIOLATION:
             raise
         yield from insert(work.now, rows, numbers, kinds, careful=True)
-    return [Answer(job.id, Outcome.CREATED) for job in jobs]
+    return [Answer(job.id, _CREATED) for job in jobs]
 
 
 def _kind(job: NewJob) -> tuple[object, ...]:
     """As `New.kind`, for a job without key, lane and blockers."""
-    state = State.DELAYED if job.delay > 0 else State.WAITING
+    state = _DELAYED if job.delay > 0 else _WAITING
     common = (
         job.queue,
         job.task,

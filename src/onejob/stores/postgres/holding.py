@@ -7,14 +7,14 @@ waited: who locks looks again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from onejob.core.dedup import Plan, Standing
-from onejob.core.job import JobId, NewJob
+from onejob.core.job import NewJob
 from onejob.core.judge import Holder
-from onejob.sql.rows import Row, holder_of
+from onejob.sql.rows import ReadId, Row, holder_of
 from onejob.stores.postgres.failures import DEADLOCK, LOCK_NOT_AVAILABLE, sqlstate
 from onejob.stores.postgres.steps import Steps, ask
 from onejob.stores.postgres.work import Work
@@ -23,6 +23,7 @@ ROW_PATIENCE: Final = "1000"
 """Milliseconds: a queued job that cannot be locked for so long counts as running."""
 
 _DIGEST, _VERSION, _NOW, _TAKEN = 17, 19, 20, 21
+_id = cast("ReadId", str)  # without a function of ours in between: every duplicate comes here
 
 
 class Kinds:
@@ -86,6 +87,11 @@ def find_holders(work: Work, digests: Iterable[bytes]) -> Steps[dict[bytes, Hold
 def find_holder(work: Work, digest: bytes) -> Steps[Holder | None]:
     """A key's record joined with its job, or None if there is no record."""
     return (yield from find_holders(work, [digest])).get(digest)
+
+
+def settings(job: NewJob) -> tuple[object, ...]:
+    """What newcomers of a task mostly have in common, whatever their arguments."""
+    return (job.queue, job.task, job.options, job.max_crashes, job.priority, job.delay, job.expires)
 
 
 def memory(plan: Plan) -> tuple[int | None, int | None]:
@@ -202,7 +208,3 @@ def _in_time(statement: str, ids: list[str]) -> Steps[list[Row] | None]:
     yield from ask("enqueue.be_patient", former)
     yield from ask("enqueue.release_wait")
     return rows
-
-
-def _id(raw: object) -> JobId:
-    return JobId(str(raw))

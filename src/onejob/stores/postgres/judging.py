@@ -62,11 +62,6 @@ class Judgement:
         """True if nothing that it rests on can move."""
         return not (self.keys or self.rows or self.pins)
 
-    @property
-    def writes_nothing(self) -> bool:
-        """True if all that was judged are answered by what is there, and nothing of that has to be held in place."""
-        return self.is_certain and not (self.made or self.changes or self.hurried or self.ending)
-
     def judge(self, jobs: Sequence[NewJob]) -> int:
         """Judge newcomers up to the first that can only be judged alone; how many."""
         now, ours, known, answers = self._seen.now, self._seen.ours, self._seen.known, self.answers

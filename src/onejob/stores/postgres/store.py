@@ -71,6 +71,7 @@ class PostgresStore:
     """
 
     dialect = "postgresql"
+    exchanges_at_once = 1
 
     def __init__(self, url: str, *, clock: Callable[[], int] | None = None) -> None:
         self._address = parse(url)

@@ -7,14 +7,14 @@ where most keys were held the last time, only their holders are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from onejob.absorbing import Absorbed
 from onejob.core.dedup import Plan
 from onejob.core.job import NewJob, State
 from onejob.core.judge import Answer, Outcome, judge
 from onejob.stores.postgres.failures import UNIQUE_VIOLATION, sqlstate
-from onejob.stores.postgres.holding import Kinds, Seen, memory, read
-from onejob.stores.postgres.judging import Judgement
+from onejob.stores.postgres.holding import Kinds, Seen, memory, read, settings
 from onejob.stores.postgres.steps import Steps, ask
 from onejob.stores.postgres.work import Work
 
@@ -26,29 +26,51 @@ def accept(work: Work, jobs: Sequence[NewJob]) -> Steps[list[Answer] | None]:
     plans = [job.plan for job in jobs if job.plan is not None and job.lane is None and not job.blockers]
     if len({plan.digest for plan in plans}) < len(jobs):
         return None
-    looked = work.repetitive
+    looked = work.guesses.repetitive
     seen = yield from (_look(work, jobs, plans) if looked else _make(work, jobs, plans))
     if seen is None:
         return None
     held = seen.held
-    work.repetitive = 2 * len(held) >= len(jobs)
+    work.guesses.repetitive = 2 * len(held) >= len(jobs)
+    created = Outcome.CREATED
     if not held and not looked:
-        return [Answer(job.id, Outcome.CREATED) for job in jobs]
-    kept = [job for job, plan in zip(jobs, plans, strict=True) if plan.digest in held]
-    judged = Judgement(seen, {}, foreign=False, alone=len(kept) == 1)
-    if judged.judge(kept) < len(kept) or not judged.writes_nothing:
+        return [Answer(job.id, created) for job in jobs]
+    absorbed: list[Absorbed] = []
+    answers = _answers(seen, zip(jobs, plans, strict=True), absorbed)
+    if answers is None:
         return None
-    if len(kept) < len(jobs):
+    if len(answers) < len(jobs):
         new = [job for job, plan in zip(jobs, plans, strict=True) if plan.digest not in held]
         made = yield from _make(work, new, [plan for plan in plans if plan.digest not in held])
         if made is None or made.held:
             return None
-    work.absorbed += judged.absorbed
-    answers = iter(judged.answers)
+    work.absorbed += absorbed
     return [
-        next(answers) if plan.digest in held else Answer(job.id, Outcome.CREATED)
-        for job, plan in zip(jobs, plans, strict=True)
+        answers.get(plan.digest) or Answer(job.id, created) for job, plan in zip(jobs, plans, strict=True)
     ]
+
+
+def _answers(
+    seen: Seen, newcomers: Iterable[tuple[NewJob, Plan]], absorbed: list[Absorbed]
+) -> dict[bytes, Answer] | None:
+    """What those are answered whose keys are held, by key, and who is absorbed; None if that is not all there is to do."""
+    held, known, now = seen.held, seen.known, seen.now
+    answers: dict[bytes, Answer] = {}
+    for job, plan in newcomers:
+        digest = plan.digest
+        holder = held.get(digest)
+        if holder is None:
+            continue
+        decision = judge(job, holder, now)
+        if not decision.is_an_answer:
+            return None
+        answers[digest] = answer = decision.answer
+        if answer.holder is not None:
+            if job.id in known:
+                answers[digest] = Answer(job.id, Outcome.CREATED)
+            else:
+                absorbed.append((digest, holder.id, answer.payload_differs))
+    return answers
 
 
 def _look(work: Work, jobs: Sequence[NewJob], plans: Sequence[Plan]) -> Steps[Seen]:
@@ -65,8 +87,7 @@ def _make(work: Work, jobs: Sequence[NewJob], plans: Sequence[Plan]) -> Steps[Se
     numbers: list[int] = []
     of: dict[tuple[object, ...], int] = {}
     for job, plan in zip(jobs, plans, strict=True):
-        told = (job.queue, job.task, job.options, job.max_crashes, job.priority, job.delay, job.expires)
-        common = (told, id(plan.rules), plan.items)  # one object of rules for all jobs of a task
+        common = (settings(job), id(plan.rules), plan.items)  # one object of rules for all jobs of a task
         number = of.get(common)
         if number is None:
             number = of[common] = kinds.number(_kind(job, plan))

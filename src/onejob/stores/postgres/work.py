@@ -7,13 +7,30 @@ from collections.abc import Iterable
 from onejob.absorbing import Absorbed
 
 
+class Guesses:
+    """What the last operations met, and so the next may meet. A wrong guess costs a statement, and nothing else."""
+
+    __slots__ = ("burden", "repetitive")
+
+    def __init__(self, *, burden: int = 0, repetitive: bool = False) -> None:
+        self.burden = burden
+        """In so many calls more, jobs that end may have keys, lanes or chains; 0: they are expected to have none."""
+        self.repetitive = repetitive
+        """Most keys of the last newcomers were held."""
+
+
 class Work:
     """One try of one operation. A new one is made for each try, so that what did not commit told nothing."""
 
-    __slots__ = ("absorbed", "again", "foreign", "now", "repetitive", "topics")
+    __slots__ = ("absorbed", "again", "foreign", "guesses", "now", "topics")
 
     def __init__(
-        self, now: int | None = None, *, foreign: bool = False, again: bool = False, repetitive: bool = False
+        self,
+        now: int | None = None,
+        *,
+        foreign: bool = False,
+        again: bool = False,
+        guesses: Guesses | None = None,
     ) -> None:
         self.now = now
         """The instant that the caller or the store's test clock gives; None: the server's `clock_timestamp()`."""
@@ -21,8 +38,7 @@ class Work:
         """It runs in a transaction that is the user's, and may stay open for long."""
         self.again = again
         """The reply to an earlier try may have been lost: it may have been committed."""
-        self.repetitive = repetitive
-        """Most keys of the last newcomers were held: a guess at those that come now."""
+        self.guesses = guesses or Guesses()
         self.topics: set[str] = set()
         """What others are to be told after the commit."""
         self.absorbed: list[Absorbed] = []

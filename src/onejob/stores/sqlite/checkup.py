@@ -40,7 +40,7 @@ def checkup(path: str, patience: float) -> list[Finding]:
                 Level.ERROR,
                 "no_file",
                 f"There is no file {path}.",
-                "Check the URL; the first enqueue or worker makes the file.",
+                "Check the URL; the first enqueue or worker makes the file, but not its folder.",
                 blocking=True,
             )
         ]

@@ -16,12 +16,13 @@ from onejob.core.lane import QueueLimits
 from onejob.sql.ids import id_from_bytes
 from onejob.sql.lanes import EVERYBODY, OWN_RATE, limits_of
 from onejob.store import Ask, Claims
-from onejob.stores.sqlite.connect import Row
+from onejob.stores.sqlite.connect import Row, numbers
 from onejob.stores.sqlite.ending import expire_overdue
 from onejob.stores.sqlite.lanes import count_starts, open_lanes, refresh
 from onejob.stores.sqlite.rates import record_starts, window
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
+from onejob.stores.sqlite.swift import remember
 
 PROMOTE_LIMIT = 1_000
 UNBEATEN_GRACE = 60_000
@@ -62,8 +63,10 @@ def claim(session: Session, ask: Ask, now: int | None) -> Claims:
             continue
         room, opens_at = _room(session, queue, outlook.limits, instant)
         names = {"queue": queue, "worker": ask.worker, "lease": token, "now": instant}
-        rows = _start(session, {**names, "limit": min(ask.limit - len(jobs), room)})
-        jobs += [claimed(row, queue, token, row[14:]) for row in rows]
+        rows = _start(session, names, *_share(ask, len(jobs), outlook.limits, room))
+        started = [claimed(row, queue, token, row[14:18]) for row in rows]
+        remember(session, started, rows)
+        jobs += started
         if rows and _record(session, outlook, rows, names):
             outlook = _outlook(session, queue, instant)
             if len(rows) == room:  # only then can the rate hold somebody up
@@ -135,12 +138,31 @@ def _room(session: Session, queue: str, limits: QueueLimits, now: int) -> tuple[
     return room, opens_at
 
 
-def _start(session: Session, names: dict[str, Any]) -> list[Row]:
-    if names["limit"] <= 0:
+def _share(ask: Ask, started: int, limits: QueueLimits, room: int) -> tuple[int, int]:
+    """How many jobs of a queue may start, after so many of others, and how many more for the worker's stock."""
+    limit = min(max(ask.limit - started, 0), room)
+    stock = 0 if limits.concurrency is not None or limits.rate is not None else ask.stock
+    return limit, max(min(stock, ask.limit + ask.stock - started), 0)
+
+
+def _start(session: Session, names: dict[str, Any], limit: int, stock: int) -> list[Row]:
+    if limit + stock <= 0:
         return []
-    rows = session.rows(statements("claim")["claim"], names)
-    rows.sort(key=_order)
+    sql = statements("claim")
+    wanted = {"queue": names["queue"], "now": names["now"], "limit": limit + stock}
+    rows = _plain_beyond(limit, session.rows(sql["next"], wanted))
+    if rows:
+        started = numbers([row[13] for row in rows])
+        session.execute(sql["start"], (names["lease"], names["worker"], names["now"], started))
     return rows
+
+
+def _plain_beyond(limit: int, rows: list[Row]) -> list[Row]:
+    """So many, and more up to the first that has a lane, was once lost with its worker, or must never be."""
+    if len(rows) <= limit:
+        return rows
+    special = (place for place, row in enumerate(rows) if row[14] is not None or row[6] or not row[7])
+    return rows[: max(limit, next(special, len(rows)))]
 
 
 def _record(session: Session, outlook: Outlook, rows: Sequence[Row], names: dict[str, Any]) -> bool:
@@ -154,7 +176,3 @@ def _record(session: Session, outlook: Outlook, rows: Sequence[Row], names: dict
             count_starts(session, queue, laned, lease, now)
             refresh(session, now)
     return outlook.rated or outlook.limits.rate is not None
-
-
-def _order(row: Row) -> tuple[int, int, int]:
-    return (-row[12], row[10], row[13])

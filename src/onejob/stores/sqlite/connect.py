@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from array import array as numeric_array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -23,6 +24,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph"}
 )
 _CACHE_KIB = 64_000
+_STATEMENTS = 128
+"""Of statements, `apsw` keeps those of the last so many executions, and each row of an `executemany` is one."""
 _WAL_PAGES = 4_000
 _WAL_LIMIT = 64 * 1024 * 1024
 
@@ -56,7 +59,10 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-_carray = cast("Callable[[tuple[bytes | str, ...]], object]", apsw.carray)  # pyright: ignore[reportUnknownMemberType]
+LARGE = 32_768
+"""Bytes beyond this many are bound as they are, not copied into a value that has all of a row."""
+
+_carray = cast("Callable[[tuple[bytes | str, ...] | numeric_array[int]], object]", apsw.carray)  # pyright: ignore[reportUnknownMemberType]
 
 
 def array(values: Iterable[bytes] | Iterable[str]) -> object:
@@ -64,10 +70,15 @@ def array(values: Iterable[bytes] | Iterable[str]) -> object:
     return _carray(tuple(values))
 
 
+def numbers(values: Iterable[int]) -> object:
+    """The same of whole numbers."""
+    return _carray(numeric_array("q", values))
+
+
 def connect(path: str, patience: float, *, durable: bool = True) -> Connection:
     """Open a file with our settings; waits are bounded."""
     try:
-        connection = cast("Connection", apsw.Connection(path))
+        connection = cast("Connection", apsw.Connection(path, statementcachesize=_STATEMENTS))
         milliseconds = round(patience * 1000)
         connection.set_busy_timeout(milliseconds)
         connection.setlk_timeout(milliseconds, 0)
@@ -154,6 +165,10 @@ def explained(error: Exception, path: str) -> Exception:
             )
         case apsw.FullError() | apsw.IOError():
             return StoreFull(f"Store {path} could not write ({error}); nothing was stored. Free some space.")
+        case apsw.CantOpenError() if not (folder := Path(path).absolute().parent).is_dir():
+            return OnejobError(
+                f"Store {path} cannot be made, because there is no folder {folder}: correct the store's URL, or make the folder."
+            )
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             return OnejobError(
                 f"Store {path} cannot be opened for writing ({error}): check that its folder exists and "

@@ -41,9 +41,10 @@ def after_end(session: Session, jobs: Sequence[Ended], now: int) -> None:
     pending: list[Sequence[Ended]] = [jobs]
     while pending:
         ended = pending.pop()
+        session.tell("done", {job.queue for job in ended})
         for job in ended:
-            session.topics.add("done:" + job.queue)
-            session.touch(job.queue, job.lane, Touch.LEFT)
+            if job.lane is not None:
+                session.touch(job.queue, job.lane, Touch.LEFT)
             if job.follows is not None:
                 session.run(statements("settle")["stop_following"], {"id": job.id})
         chains = _roots(session, [job for job in ended if not job.goes_on])

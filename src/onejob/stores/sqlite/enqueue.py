@@ -1,19 +1,19 @@
 """enqueue: find each newcomer's holder, let `core.judge` decide, and write what it decided.
 
-Rows of new jobs gather and go in by `executemany`; whatever changes an existing row flushes them first, so
-that the outcome is that of the same calls one by one.
+Where newcomers have to do with others, their rows gather and go in by `executemany`; whatever changes an existing row
+flushes them first, so that the outcome is that of the same calls one by one. All others are for `newcomers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from onejob.core.dedup import Standing
+from onejob.core.dedup import Plan
 from onejob.core.job import ChainId, NewJob, State
-from onejob.core.judge import Answer, Decision, Holder, Outcome, initial_state, judge
+from onejob.core.judge import Answer, Change, Decision, Holder, Outcome, initial_state, judge
 from onejob.core.lifecycle import EXPIRED
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.sql.lanes import stored_plan
@@ -23,6 +23,7 @@ from onejob.stores.sqlite.blocking import Waits
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.ending import after_end, end_queued, revoke_last, strand
 from onejob.stores.sqlite.lanes import lanes_of, put, refresh
+from onejob.stores.sqlite.newcomers import fit, insert_keyed, insert_plain, memory
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
@@ -32,10 +33,16 @@ MAX_NEIGHBOURS = 2_000
 
 def enqueue(session: Session, jobs: Sequence[NewJob], now: int | None) -> list[Answer]:
     """Accept newcomers in order; see `Store.enqueue`."""
-    batch = _Batch(session, jobs, session.now(now))
-    answers = [batch.accept(job) for job in jobs]
-    batch.flush()
-    refresh(session, batch.now)
+    instant = session.now(now)
+    if all(map(_is_plain, jobs)):
+        return _enqueue_plain(session, jobs, instant)
+    ids = [id_to_bytes(job.id) for job in jobs]
+    batch = _Batch(session, jobs, ids, instant)
+    if batch.is_all_new and fit(jobs):
+        insert_keyed(session, jobs, ids, instant)
+        return _all_created(session, jobs)
+    answers = [batch.accept(job, id) for job, id in zip(jobs, ids, strict=True)]
+    batch.finish()
     return answers
 
 
@@ -50,84 +57,112 @@ def _find_holders(session: Session, digests: tuple[bytes, ...]) -> dict[bytes, R
     return {row[17]: row for row in found}
 
 
-class _Made(msgspec.Struct, frozen=True, gc=False):
-    """A holder among the rows not yet written."""
+def _is_plain(job: NewJob) -> bool:
+    """True if nothing but its own row is to be written or looked at."""
+    return job.plan is None and job.lane is None and not job.blockers
 
+
+def _enqueue_plain(session: Session, jobs: Sequence[NewJob], now: int) -> list[Answer]:
+    """Plain jobs have nothing to do with each other: their rows go in as they are."""
+    insert_plain(session, jobs, now)
+    return _all_created(session, jobs)
+
+
+def _all_created(session: Session, jobs: Sequence[NewJob]) -> list[Answer]:
+    session.tell("work", {job.queue for job in jobs})
+    return [Answer(job.id, Outcome.CREATED) for job in jobs]
+
+
+class _Made(msgspec.Struct, frozen=True, gc=False):
+    """A job with a key that is not yet written."""
+
+    id: bytes
     job: NewJob
+    plan: Plan
     decision: Decision
     state: State
-    completed_until: int | None
-    failed_until: int | None
+    follows: bytes | None
+    blockers: int
 
 
 class _Batch:
     """The newcomers of one call: rows not yet written, and what was found out about their keys at once."""
 
-    def __init__(self, session: Session, jobs: Sequence[NewJob], now: int) -> None:
+    def __init__(self, session: Session, jobs: Sequence[NewJob], ids: Sequence[bytes], now: int) -> None:
         self._session = session
         self.now = now
         self._sql = statements("enqueue")
         self._jobs: list[tuple[Any, ...]] = []
-        self._keyed_jobs: list[tuple[Any, ...]] = []
-        self._keys: list[tuple[Any, ...]] = []
+        self._keyed: list[_Made] = []
         self._made: dict[bytes, _Made] = {}
         self._seen: set[bytes] = set()
+        self._queues: set[str] = set()
+        """Where new jobs wait."""
         self._found: dict[bytes, Row] = {}
         self._stale: set[bytes] = set()
         """Keys that this call has changed since `_found` was read."""
         self._strandings = session.strandings
-        self._known: frozenset[bytes] | None = frozenset()
         self._lanes = lanes_of(session, jobs)
-        recognised = [job for job in jobs if job.plan is not None or job.lane is not None or job.blockers]
-        if recognised:
-            self._look_up(recognised)
+        digests = {job.plan.digest for job in jobs if job.plan is not None}
+        if digests:
+            self._found = _find_holders(session, tuple(digests))
+        self._known = self._look_for(ids)
+        self.is_all_new = (
+            self._known is not None
+            and not self._found
+            and not self._known.intersection(ids)
+            and len(digests) == len(ids) == len(set(ids))
+        )
+        """Every job has a key of its own that nobody holds, and was not accepted before."""
 
-    def accept(self, job: NewJob) -> Answer:
+    def accept(self, job: NewJob, id: bytes) -> Answer:
         plan = job.plan
         if plan is None:
-            if (job.lane is not None or job.blockers) and self._is_known(id_to_bytes(job.id)):
-                return Answer(job.id, Outcome.CREATED)
-            self._insert(job)
-            return self._in_lane(job, Answer(job.id, Outcome.CREATED))
+            if not self._is_known(id):
+                self._insert(job, id)
+                return self._in_lane(job, Answer(job.id, Outcome.CREATED))
+            return Answer(job.id, Outcome.CREATED)
         found = self._holder(plan.digest)
         decision = judge(job, found, self.now)
-        id = id_to_bytes(job.id)
-        replayed = decision.answer.holder is None and not decision.creates
-        if not replayed and self._is_known(id):
+        if decision.answer.holder is None and not decision.creates:
+            return decision.answer  # a call that was applied before
+        if self._is_known(id):
             return Answer(job.id, Outcome.CREATED)
-        if not replayed:
+        if job.blockers:
             self._waits(job)  # before anything is written: one that is unknown refuses the call
-        if found is not None and not replayed:
-            self._touch_holder(job, id_to_bytes(found.id), decision)
+        if found is not None:
+            self._touch_holder(job, plan, found, decision)
         if decision.creates:
-            self._create(job, id, decision)
+            self._create(job, plan, id, decision)
             if found is not None and decision.flag_holder:
                 self._cancel(job, id_to_bytes(found.id))
-            return self._in_lane(job, decision.answer)
+            return decision.answer if job.lane is None else self._in_lane(job, decision.answer)
         return decision.answer
+
+    def finish(self) -> None:
+        """Write the rest, and say where there is work."""
+        self.flush()
+        self._session.tell("work", self._queues)
+        refresh(self._session, self.now)
 
     def flush(self) -> None:
         """Write the rows that have gathered."""
-        for statement, rows in (
-            ("insert_job", self._jobs),
-            ("insert_keyed_job", self._keyed_jobs),
-            ("take_key", self._keys),
-        ):
-            if rows:
-                self._session.executemany(self._sql[statement], rows)
-                rows.clear()
-        self._stale.update(self._made)
-        self._made.clear()
+        session, sql, now = self._session, self._sql, self.now
+        if self._jobs:
+            session.executemany(sql["insert_job"], self._jobs)
+            self._jobs.clear()
+        if self._keyed:
+            session.executemany(sql["insert_keyed_job"], _job_rows(self._keyed, now))
+            session.executemany(sql["take_key"], _key_rows(self._keyed))
+            self._keyed.clear()
+            self._stale.update(self._made)
+            self._made.clear()
 
-    def _look_up(self, jobs: list[NewJob]) -> None:
-        """Read the holders of all keys, and which ids were accepted before, in one statement each."""
-        digests = {job.plan.digest for job in jobs if job.plan is not None}
-        if digests:
-            self._found = _find_holders(self._session, tuple(digests))
-        ids = [id_to_bytes(job.id) for job in jobs]
+    def _look_for(self, ids: Sequence[bytes]) -> frozenset[bytes] | None:
+        """Which ids were accepted before; None if they are no neighbours, to be looked for one by one."""
         span = {"lowest": min(ids), "highest": max(ids), "most": MAX_NEIGHBOURS}
         known = frozenset(row[0] for row in self._session.execute(self._sql["known_jobs"], span))
-        self._known = known if len(known) < MAX_NEIGHBOURS else None
+        return known if len(known) < MAX_NEIGHBOURS else None
 
     def _holder(self, digest: bytes) -> Holder | None:
         made = self._made.get(digest)
@@ -140,14 +175,14 @@ class _Batch:
         return None if row is None else holder_of(row, id_from_bytes)
 
     def _holder_made(self, made: _Made) -> Holder:
-        job, decision, plan = made.job, made.decision, made.job.plan
-        assert plan is not None
+        job, decision, plan = made.job, made.decision, made.plan
+        completed_until, failed_until = memory(plan.rules, decision.since)
         return Holder(
             id=ChainId(job.id),
             state=made.state,
             since=decision.since,
-            completed_until=made.completed_until,
-            failed_until=made.failed_until,
+            completed_until=completed_until,
+            failed_until=failed_until,
             accepted=self.now,
             due=decision.due,
             attempt=0,
@@ -170,10 +205,11 @@ class _Batch:
             return id in self._known
         return self._session.first(self._sql["find_job"], {"id": id}) is not None
 
-    def _touch_holder(self, job: NewJob, holder: bytes, decision: Decision) -> None:
+    def _touch_holder(self, job: NewJob, plan: Plan, found: Holder, decision: Decision) -> None:
         """Do to the holder what was decided, and count what it absorbed."""
-        session, now, plan = self._session, self.now, job.plan
-        assert plan is not None
+        session, now, holder = self._session, self.now, id_to_bytes(found.id)
+        if not decision.creates:
+            session.absorb(plan.digest, holder, decision.answer.payload_differs)
         if decision.end_holder or decision.hurry_holder or decision.expire_holder or decision.change:
             self.flush()
             self._stale.add(plan.digest)
@@ -186,11 +222,9 @@ class _Batch:
                 session.tell("work", [queue])
                 session.touch(queue, lane, Touch.RETURNED)
         if decision.change is not None:
-            self._change(job, holder, decision)
-        if decision.follows is not None and id_to_bytes(decision.follows) == holder:
+            self._change(job, plan, holder, decision.change)
+        if decision.follows == found.id:
             session.run(self._sql["follow_holder"], {"id": holder, "digest": plan.digest})
-        if not decision.creates:
-            session.absorb(plan.digest, holder, decision.answer.payload_differs)
 
     def _cancel(self, job: NewJob, holder: bytes) -> None:
         """Revoke a chain that has started. Its successor is there already, and so is let go if that ends at once."""
@@ -199,10 +233,7 @@ class _Batch:
         if last is not None:
             revoke_last(self._session, last[0], f"superseded by job {job.id}", self.now)
 
-    def _change(self, job: NewJob, holder: bytes, decision: Decision) -> None:
-        change, plan = decision.change, job.plan
-        assert change is not None
-        assert plan is not None
+    def _change(self, job: NewJob, plan: Plan, holder: bytes, change: Change) -> None:
         changed = self._session.rows(
             self._sql["change_holder"],
             {
@@ -236,76 +267,39 @@ class _Batch:
 
     def _waits(self, job: NewJob) -> Waits:
         """Whom a newcomer is to wait for; they may be among those that have gathered."""
-        if not job.blockers:
-            return blocking.NOBODY
         self.flush()
         return blocking.look(self._session, job)
 
     def _block(self, job: NewJob, id: bytes, waits: Waits) -> None:
         """Let a new job wait for its blockers, or end it now if one of them will never complete."""
-        if not waits.chains:
-            return
         self.flush()
         blocking.put(self._session, id, waits, runs_anyway=job.runs_anyway)
         if waits.reason is not None:
             after_end(self._session, strand(self._session, id, waits.reason, self.now), self.now)
 
-    def _create(self, job: NewJob, id: bytes, decision: Decision) -> None:
-        waits = self._waits(job)
+    def _create(self, job: NewJob, plan: Plan, id: bytes, decision: Decision) -> None:
+        waits = self._waits(job) if job.blockers else blocking.NOBODY
         if self._jobs:
             self.flush()  # rows are numbered as they are written, and so must be written in order
-        now, plan = self.now, job.plan
-        assert plan is not None
-        rules, since = plan.rules, decision.since
-        lane = job.lane
+        follows = decision.follows
         state = initial_state(
-            decision.due, decision.follows, now, laned=lane is not None, blocked=waits.blocked
+            decision.due, follows, self.now, laned=job.lane is not None, blocked=waits.blocked
         )
-        follows = None if decision.follows is None else id_to_bytes(decision.follows)
-        completed_until = rules.forget_at(Standing.COMPLETED, since)
-        failed_until = rules.forget_at(Standing.FAILED, since)
-        self._keyed_jobs.append(
-            (
-                id,
-                job.queue,
-                job.task,
-                state,
-                job.priority,
-                decision.due,
-                now,
-                since,
-                None if job.expires is None else now + job.expires,
-                job.payload,
-                job.options,
-                job.max_crashes,
-                plan.items,
-                follows,
-                plan.digest,
-                plan.text,
-                rules.encoded,
-                plan.fingerprint,
-                stored_calls(decision.calls),
-                plan.size or None,
-                None if lane is None else lane.key,
-                stored_plan(lane),
-                len(waits.chains),
-            )
-        )
-        self._keys.append(
-            (plan.digest, plan.text, job.queue, job.task, id, since, completed_until, failed_until, follows)
-        )
+        followed = None if follows is None else id_to_bytes(follows)
+        made = _Made(id, job, plan, decision, state, followed, len(waits.chains))
+        self._keyed.append(made)
+        self._made[plan.digest] = made
         self._seen.add(id)
-        self._made[plan.digest] = _Made(job, decision, state, completed_until, failed_until)
-        self._session.topics.add("work:" + job.queue)
-        self._block(job, id, waits)
+        self._queues.add(job.queue)
+        if waits.chains:
+            self._block(job, id, waits)
 
-    def _insert(self, job: NewJob) -> None:
-        waits = self._waits(job)
-        if self._keyed_jobs:
+    def _insert(self, job: NewJob, id: bytes) -> None:
+        waits = self._waits(job) if job.blockers else blocking.NOBODY
+        if self._keyed:
             self.flush()
-        now, lane, id = self.now, job.lane, id_to_bytes(job.id)
-        if lane is not None or job.blockers:
-            self._seen.add(id)
+        now, lane = self.now, job.lane
+        self._seen.add(id)
         self._jobs.append(
             (
                 id,
@@ -324,5 +318,56 @@ class _Batch:
                 len(waits.chains),
             )
         )
-        self._session.topics.add("work:" + job.queue)
-        self._block(job, id, waits)
+        self._queues.add(job.queue)
+        if waits.chains:
+            self._block(job, id, waits)
+
+
+def _job_rows(gathered: list[_Made], now: int) -> Iterator[tuple[Any, ...]]:
+    for made in gathered:
+        job, plan, decision, lane = made.job, made.plan, made.decision, made.job.lane
+        yield (
+            made.id,
+            job.queue,
+            job.task,
+            made.state,
+            job.priority,
+            decision.due,
+            now,
+            decision.since,
+            None if job.expires is None else now + job.expires,
+            job.payload,
+            job.options,
+            job.max_crashes,
+            plan.items,
+            made.follows,
+            plan.digest,
+            plan.text,
+            plan.rules.encoded,
+            plan.fingerprint,
+            stored_calls(decision.calls),
+            plan.size or None,
+            None if lane is None else lane.key,
+            stored_plan(lane),
+            made.blockers,
+        )
+
+
+def _key_rows(gathered: list[_Made]) -> Iterator[tuple[Any, ...]]:
+    rules, since, completed_until, failed_until = None, 0, None, None
+    for made in gathered:
+        job, plan = made.job, made.plan
+        if plan.rules is not rules or made.decision.since != since:  # in bulk, the same for all
+            rules, since = plan.rules, made.decision.since
+            completed_until, failed_until = memory(rules, since)
+        yield (
+            plan.digest,
+            plan.text,
+            job.queue,
+            job.task,
+            made.id,
+            since,
+            completed_until,
+            failed_until,
+            made.follows,
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -40,6 +40,38 @@ class Request(Generic[T]):
     error: BaseException | None = field(default=None, init=False)
 
 
+class ThreadRequest(Generic[T]):
+    """One operation, and the thread that waits for it."""
+
+    __slots__ = ("_answered", "error", "operation", "result")
+    takeover = False
+
+    def __init__(self, operation: Operation[T]) -> None:
+        self.operation: Operation[Any] = operation
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._answered = threading.Lock()  # the least that a thread can wait for
+        self._answered.acquire()
+
+    def wait(self) -> T:
+        """Block until there is an answer; who is interrupted before his turn has asked for nothing."""
+        try:
+            self._answered.acquire()
+        except BaseException:
+            self.operation = _nothing
+            raise
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def answer(self) -> None:
+        """Let the thread go on."""
+        self._answered.release()
+
+
+AnyRequest = Request[Any] | ThreadRequest[Any]
+
+
 class Executor:
     """Runs operations for any number of event loops and threads, in the order in which they came."""
 
@@ -59,10 +91,10 @@ class Executor:
         self.path = path
         self.lock = threading.Lock()
         self._session: Session | None = None
-        self._queue: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[AnyRequest | None] = queue.SimpleQueue()
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = self._over = False
         self._on_end: list[Request[None]] = []
         forks.watch(self)
 
@@ -73,12 +105,20 @@ class Executor:
         self._put(Request(operation, loop, future, takeover))
         return await future
 
-    def _put(self, request: Request[Any]) -> None:
+    def call(self, operation: Operation[T]) -> T:
+        """As `run`, for a thread without an event loop."""
+        request = ThreadRequest(operation)
+        self._put(request)
+        return request.wait()
+
+    def _put(self, request: AnyRequest) -> None:
         if self._thread is None:
             self._start()
         if self._closed:
             raise StoreClosed(f"Store {self.path} has been closed.")
         self._queue.put(request)
+        if self._over:
+            self._refuse_the_rest()
 
     def _start(self) -> None:
         with self._start_lock:
@@ -122,6 +162,7 @@ class Executor:
         finally:
             with self.lock:
                 self._flush_and_close()
+            self._over = True
             self._refuse_the_rest()
             deliver(self._on_end)
 
@@ -137,7 +178,7 @@ class Executor:
             self._session = self._make_session()
         return self._session
 
-    def _gather(self, session: Session | None) -> list[Request[Any]] | None:
+    def _gather(self, session: Session | None) -> list[AnyRequest] | None:
         """The next group: one request at least, a takeover alone; None when it is time to end."""
         idle = session.flush_after if session is not None else None
         try:
@@ -147,16 +188,15 @@ class Executor:
         if first is None:
             return None
         group = [first]
-        with suppress(queue.Empty):
-            while len(group) < MAX_GROUP and not group[-1].takeover:
-                request = self._queue.get_nowait()
-                if request is None:
-                    self._queue.put(None)
-                    break
-                group.append(request)
+        while len(group) < MAX_GROUP and not group[-1].takeover and not self._queue.empty():
+            request = self._queue.get_nowait()  # nobody else takes from it
+            if request is None:
+                self._queue.put(None)
+                break
+            group.append(request)
         return group
 
-    def _serve_group(self, session: Session, group: list[Request[Any]]) -> None:
+    def _serve_group(self, session: Session, group: list[AnyRequest]) -> None:
         plain = [request for request in group if not request.takeover]
         if plain or not group:
             self._commit(session, plain)
@@ -171,13 +211,13 @@ class Executor:
                     request.error = explained(error, self.path) if isinstance(error, Exception) else error
                 self._conclude(session, [request])
 
-    def _conclude(self, session: Session, group: list[Request[Any]]) -> None:
+    def _conclude(self, session: Session, group: list[AnyRequest]) -> None:
         """Answer first, then hint: who asked should not wait for others to be woken."""
         session.committed()
         deliver(group)
         self._after_commit(session)
 
-    def _commit(self, session: Session, group: list[Request[Any]]) -> None:
+    def _commit(self, session: Session, group: list[AnyRequest]) -> None:
         try:
             session.execute(self._begin)
         except apsw.Error as error:
@@ -196,7 +236,7 @@ class Executor:
                 rollback(session.connection)
             self._commit_one_by_one(session, group, error)
 
-    def _commit_one_by_one(self, session: Session, group: list[Request[Any]], error: Exception) -> None:
+    def _commit_one_by_one(self, session: Session, group: list[AnyRequest], error: Exception) -> None:
         """The group failed: run its operations again, each in a commit of its own."""
         match group:
             case []:
@@ -209,7 +249,7 @@ class Executor:
                     session.committed()
                     self._after_commit(session)
 
-    def _fail(self, group: list[Request[Any]], error: BaseException) -> None:
+    def _fail(self, group: list[AnyRequest], error: BaseException) -> None:
         for request in group:
             request.error = explained(error, self.path) if isinstance(error, Exception) else error
         deliver(group)
@@ -222,11 +262,14 @@ class Executor:
                     self._fail([request], StoreClosed(f"Store {self.path} has been closed."))
 
 
-def deliver(group: list[Request[Any]]) -> None:
-    """Hand results to the loops that wait for them, one wake-up per loop."""
+def deliver(group: Sequence[AnyRequest]) -> None:
+    """Hand results to the threads and loops that wait for them, one wake-up per loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
     for request in group:
-        by_loop.setdefault(request.loop, []).append(request)
+        if isinstance(request, ThreadRequest):
+            request.answer()
+        else:
+            by_loop.setdefault(request.loop, []).append(request)
     for loop, requests in by_loop.items():
         with suppress(RuntimeError):  # that loop has been closed: nobody waits any more
             loop.call_soon_threadsafe(_resolve, requests)

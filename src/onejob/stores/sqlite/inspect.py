@@ -96,10 +96,16 @@ def last(session: Session, id: JobId) -> Job | None:
 
 def blockers(session: Session, id: JobId) -> list[Blocker]:
     """The chains that a job waits or waited for."""
-    rows = session.rows(statements("inspect")["blockers"], {"id": id_to_bytes(id)})
+    found = session.execute(statements("inspect")["blockers"], {"id": id_to_bytes(id)})
     return [
-        Blocker(ChainId(id_from_bytes(chain)), None if state is None else state_of(state), task or "", *rest)
-        for chain, state, task, *rest in rows
+        Blocker(
+            ChainId(id_from_bytes(chain)),
+            None if state is None else state_of(state),
+            task or "",
+            result,
+            error,
+        )
+        for chain, state, task, result, error in found  # there may be thousands, which are not to be held twice
     ]
 
 

@@ -97,20 +97,26 @@ def refresh(session: Session, now: int) -> None:
         touched[queue][key] = touch
     session.lanes.clear()
     for queue, lanes in touched.items():
-        wide: set[str] = set()
+        several: set[str] = set()
         for row in session.rows(statements("lanes")["particular"], {"queue": queue, "keys": array(lanes)}):
             plan = plan_of(*row)
-            if plan.rate is None and lanes[plan.key] == Touch.LEFT:
-                wide.add(plan.key)  # nobody came who could pass one whose turn it was
+            touch = lanes[plan.key]
+            if plan.rate is None and touch & ~Touch.LEFT_AGAIN == Touch.LEFT:
+                if touch != Touch.LEFT:
+                    several.add(plan.key)
+                # Nobody came who could pass one whose turn it was.
             else:
                 del lanes[plan.key]
                 _refresh_one(session, queue, plan, now)
         if lanes:
-            _refresh_plain(session, queue, lanes, wide)
+            _refresh_plain(session, queue, lanes, several)
 
 
-def _refresh_plain(session: Session, queue: str, lanes: dict[str, int], wide: set[str]) -> None:
-    """Lanes without a rate that let one job run at a time, or that jobs have only left: a statement for all of them."""
+def _refresh_plain(session: Session, queue: str, lanes: dict[str, int], several: set[str]) -> None:
+    """Lanes without a rate that let one job run at a time, or that jobs have only left: a statement for all of them.
+
+    `several` have more than one slot that was freed.
+    """
     sql = statements("lanes")
     released: set[str] = set()
     returned = [key for key, touch in lanes.items() if touch & Touch.RETURNED]
@@ -123,7 +129,7 @@ def _refresh_plain(session: Session, queue: str, lanes: dict[str, int], wide: se
         names = {"queue": queue, "lanes": array(more)}
         found = {row[0] for row in session.execute(sql["release_next"], names)}
         released |= found
-        more = found & wide
+        more = found & several
     if released:
         session.tell("work", [queue])
     left = [key for key, touch in lanes.items() if touch & Touch.LEFT and key not in released]

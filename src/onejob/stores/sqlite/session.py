@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 import apsw
+import msgspec
 
+from onejob.core.job import JobId
 from onejob.stores.sqlite.connect import Bindings, Connection, Row
 from onejob.stores.sqlite.statements import statements
 
@@ -32,6 +34,20 @@ class Touch(IntEnum):
     """A job that may be older than those whose turn it is became ready, or the lane's limits changed."""
     LEFT = 4
     """A job ended or is not ready any more, or time has passed."""
+    LEFT_AGAIN = 8
+    """And so did another."""
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a job from its claim, and does not change while it runs; but a key may come to one without."""
+
+    id: bytes
+    seq: int
+    token: bytes
+    queue: str
+    digest: bytes | None
+    lane: str | None
+    chain: bytes | None
 
 
 class Session:
@@ -50,6 +66,8 @@ class Session:
         """What the operations of this transaction have to tell others, once it is committed."""
         self.lanes: dict[tuple[str, str], int] = {}
         """Queues and keys of lanes to look at before the operation is done."""
+        self.starts: dict[JobId, Start] = {}
+        """Jobs that were claimed here and have not been settled since. One may have been, elsewhere, or its claim undone."""
         self.strandings = 0
         """How many jobs have ever failed here because of others."""
         self._uncounted: list[tuple[bytes, bytes, bool]] = []
@@ -91,7 +109,9 @@ class Session:
         """Remember to look at a lane to which something happened; `how` is made of bits of `Touch`."""
         if lane is not None:
             place = (queue, lane)
-            self.lanes[place] = how | self.lanes.get(place, how)
+            before = self.lanes.get(place, 0)
+            again = Touch.LEFT_AGAIN if before & how & Touch.LEFT else 0
+            self.lanes[place] = before | how | again
 
     def absorb(self, digest: bytes, holder: bytes, differs: bool) -> None:
         """Count a duplicate; it is written with some later commit, never by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,13 +17,17 @@ from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.chains import Step, go_on
 from onejob.stores.sqlite.claim import claim, claimed
-from onejob.stores.sqlite.connect import Row, array
+from onejob.stores.sqlite.connect import Row, array, numbers
 from onejob.stores.sqlite.dead import bury
 from onejob.stores.sqlite.ending import Ended, after_end
 from onejob.stores.sqlite.lanes import plans, refresh
 from onejob.stores.sqlite.limits import tell_who_waits_for_room
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
+from onejob.stores.sqlite.swift import complete
+
+FEW = 3
+"""Fewer jobs than this end in a statement each, even if they end alike."""
 
 
 def settle(session: Session, done: Sequence[Settlement], ask: Ask | None, now: int | None) -> SettleReply:
@@ -75,19 +79,27 @@ def expired(session: Session, limit: int, now: int | None) -> list[Expired]:
 def _end_attempts(
     session: Session, done: Sequence[Settlement], reasons: dict[JobId, str], now: int
 ) -> list[Settled]:
-    sql = statements("settle")
+    ended = complete(session, done, now)
+    if len(ended) == len(done):
+        _conclude(session, ended, now)
+        return [Settled.DONE] * len(done)
+    completed = {job.id for job in ended}
     ids = [id_to_bytes(one.lease.id) for one in done]
+    sql = statements("settle")
     running = {row[1]: row for row in session.execute(sql["look"], {"ids": array(ids)})}
     orphaning = any(MOVES[one.move].orphaned for one in done)
     alive = {row[0] for row in session.execute(sql["alive"], {"now": now})} if orphaning else set[str]()
     again = any(one.move not in ENDING for one in done)
     holding = _lanes_that_hold(session, running.values()) if again else set[tuple[str, str]]()
     replies: list[Settled] = []
-    updates: list[tuple[object, ...]] = []
-    ended: list[Ended] = []
+    alike: defaultdict[tuple[Row, bytes], list[int]] = defaultdict(list)
     dead: list[tuple[bytes, str]] = []
     steps: list[Step] = []
     for id, one in zip(ids, done, strict=True):
+        if id in completed:
+            completed.remove(id)  # settled: whatever else this batch says of it comes too late
+            replies.append(Settled.DONE)
+            continue
         row = running.get(id)
         rule = MOVES[one.move]
         if row is None or row[2] != one.lease.token or (rule.orphaned and row[6] in alive):
@@ -100,12 +112,12 @@ def _end_attempts(
             reasons[one.lease.id] = reason
             replies.append(Settled.REFUSED)
             continue
-        del running[id]  # settled: whatever else this batch says of it comes too late
+        del running[id]  # likewise
         place = place_after(state, lane, (queue, lane) in holding)
-        updates.append((*changes(one, state, now), place, seq, token))
+        alike[(*changes(one, state, now), place), token].append(seq)
         replies.append(Settled.REVOKED if aborting else Settled.DONE)
         if state in ENDED:
-            ended.append(Ended(id, queue, digest, state, lane=lane, chain=chain, goes_on=then is not None))
+            ended.append(Ended(id, queue, digest, state, None, lane, chain, then is not None))
             if then is not None:
                 steps.append(Step(len(replies) - 1, len(ended) - 1, then, chain or id, chain_index + 1))
             if state is State.FAILED and one.dead_letter is not None:
@@ -113,8 +125,7 @@ def _end_attempts(
         else:
             session.topics.add("work:" + queue)
             session.touch(queue, lane, Touch.RETURNED | Touch.LEFT)
-    if updates:
-        session.executemany(sql["settle"], updates)
+    _write_ends(session, alike)
     for step in steps:
         found = go_on(session, step, now)
         if found is None:
@@ -124,12 +135,29 @@ def _end_attempts(
             reasons[done[step.place].lease.id] = diverged(found.task, step.job.task)
         if found.chain != step.chain:
             ended[step.end] = msgspec.structs.replace(ended[step.end], goes_on=False)
-    if ended:
-        after_end(session, ended, now)
-        tell_who_waits_for_room(session, {job.queue for job in ended})
+    _conclude(session, ended, now)
     if dead:
         bury(session, dead, now)
     return replies
+
+
+def _conclude(session: Session, ended: Sequence[Ended], now: int) -> None:
+    if ended:
+        after_end(session, ended, now)
+        tell_who_waits_for_room(session, {job.queue for job in ended})
+
+
+def _write_ends(session: Session, alike: Mapping[tuple[Row, bytes], Sequence[int]]) -> None:
+    """Write attempts' ends: the jobs, by what is to be written and under which lease."""
+    sql = statements("settle")
+    single: list[Row] = []
+    for (change, token), seqs in alike.items():
+        if len(seqs) < FEW:
+            single += [(*change, seq, token) for seq in seqs]
+        else:
+            session.execute(sql["settle_alike"], (*change, numbers(seqs), token))
+    if single:
+        session.executemany(sql["settle"], single)
 
 
 def _lanes_that_hold(session: Session, running: Iterable[Row]) -> set[tuple[str, str]]:

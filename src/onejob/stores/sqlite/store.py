@@ -67,6 +67,7 @@ class SqliteStore:
     """
 
     dialect = "sqlite"
+    exchanges_at_once = 1
 
     def __init__(
         self, path: str | None, *, clock: Callable[[], int] | None = None, patience: float = PATIENCE
@@ -103,6 +104,10 @@ class SqliteStore:
         if len(jobs) > MAX_BULK:
             raise ValueError(f"enqueue takes at most {MAX_BULK} jobs at a time, not {len(jobs)}")
         return await self._writer.run(lambda session: enqueue.enqueue(session, jobs, now))
+
+    def enqueue_from_thread(self, job: NewJob) -> Answer:
+        """Accept a newcomer whose thread waits."""
+        return self._writer.call(lambda session: enqueue.enqueue(session, (job,), None))[0]
 
     async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
         """Start waiting jobs for a worker."""
@@ -316,7 +321,6 @@ class SqliteStore:
         return connect(self.path, self._patience, durable=self._folder is None)
 
     def _open_writer(self) -> Session:
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         warn_if_on_network(self.path)
         read_all()
         connection = self._connect()

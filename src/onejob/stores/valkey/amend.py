@@ -16,7 +16,8 @@ from onejob.core.job import ENDED, QUEUED, JobId, NewJob, State
 from onejob.sql.ids import id_from_bytes
 from onejob.store import Amended, Amendment
 from onejob.stores.valkey import inspect
-from onejob.stores.valkey.forms import STATES, newcomer, raw_id, rules_form, shown_id
+from onejob.stores.valkey.forms import STATES, raw_id, shown_id
+from onejob.stores.valkey.newcomers import newcomer, rules_form
 from onejob.stores.valkey.office import Delivered, Office
 from onejob.stores.valkey.wire import blob
 
@@ -37,6 +38,8 @@ class Last(msgspec.Struct, frozen=True):
     origin: bytes | None
     origin_queue: str | None
     options: bytes | None
+    torn: bool = False
+    """Its chain goes on with a job that is lost."""
 
 
 async def amend(
@@ -82,16 +85,18 @@ class Amending:
         return Amended.RUNNING
 
     async def _revoke(self, raw: bytes) -> Amended | None:
-        last = await self._last(raw)
+        last = await self._last(raw, torn=True)
         if last is None:
             return Amended.NOT_FOUND
+        if last.torn:
+            return Amended.REVOKED if await self._give_up(last) else None
         answer = await self._step(last.queue, "revoke", blob(last.id), "revoked")
         return None if answer == b"moved" else Amended(answer.decode())
 
     async def _delete(self, raw: bytes, *, cascade: bool) -> Amended | None:
-        last = await self._last(raw)
+        last = await self._last(raw, torn=True)
         if last is None:
-            letter = await self._last(copy_id(raw))
+            letter = await self._first(copy_id(raw))
             if letter is None or letter.origin is None:
                 return Amended.NOT_FOUND
             return await self._delete(letter.id, cascade=cascade)
@@ -103,10 +108,18 @@ class Amending:
 
     async def _remove(self, last: Last, reason: str) -> bool | None:
         """End a chain, if it has not ended, and drop it whole; None if it has moved."""
-        if await self._step(last.queue, "finish", blob(last.id), reason) != b"done":
+        if last.torn:
+            ended = await self._give_up(last)
+        else:
+            ended = await self._step(last.queue, "finish", blob(last.id), reason) == b"done"
+        if not ended:
             return None
         dropped = await self._step(last.root_queue, "drop", blob(last.root))
         return True if dropped == b"done" else None
+
+    async def _give_up(self, last: Last) -> bool:
+        """End a chain that goes on with a job that is lost; False if it has moved."""
+        return await self._step(last.queue, "give_up", blob(last.id)) == b"done"
 
     async def _retry(self, raw: bytes, *, force: bool) -> Amended | None:
         letter = await self._letter(raw)
@@ -198,8 +211,8 @@ class Amending:
         row = None if queue is None else await self._step(queue, "look_at", blob(raw))
         return None if row is None or queue is None else _last(row, queue)
 
-    async def _last(self, raw: bytes) -> Last | None:
-        """The last job of the chain that a job belongs to."""
+    async def _last(self, raw: bytes, *, torn: bool = False) -> Last | None:
+        """The last job of the chain that a job belongs to; with `torn`, also one whose next is lost."""
         queue = await self._office.find_one(raw)
         id = raw
         while queue is not None:
@@ -209,12 +222,10 @@ class Amending:
             if row[4] is None:
                 return _last(row, queue)
             id, where = row[4], row[5].decode()
-            if where == queue:  # its next job is on its way
+            if await self._step(where, "look_at", blob(id)) is None:  # it is on its way, or lost
                 await self._office.deliver(queue, now=self._now)
-            elif await self._step(where, "look", blob(id)) is None:
-                await self._office.deliver(queue, now=self._now)
-                if await self._step(where, "look", blob(id)) is None:
-                    return None
+                if await self._step(where, "look_at", blob(id)) is None:
+                    return _last(row, queue, torn=True) if torn else None
             queue = where
         return None
 
@@ -224,7 +235,7 @@ class Amending:
         )
 
 
-def _last(row: Sequence[Any], queue: str) -> Last:
+def _last(row: Sequence[Any], queue: str, *, torn: bool = False) -> Last:
     return Last(
         id=row[0],
         queue=queue,
@@ -236,4 +247,5 @@ def _last(row: Sequence[Any], queue: str) -> Last:
         origin=row[8],
         origin_queue=None if row[9] is None else row[9].decode(),
         options=row[10],
+        torn=torn,
     )

@@ -12,7 +12,8 @@ from onejob.core.job import ChainId, NewJob, State
 from onejob.core.judge import judge
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.stores.valkey import inspect
-from onejob.stores.valkey.forms import Waited, raw_id
+from onejob.stores.valkey.forms import raw_id
+from onejob.stores.valkey.newcomers import Waited
 from onejob.stores.valkey.office import Office
 from onejob.stores.valkey.wire import blob_or_false, blobs, id_blob
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onejob.core.errors import StoreUnavailable
+from onejob.core.errors import MissingDriver, StoreUnavailable
 from onejob.store import Finding, Level
 from onejob.stores.valkey.address import Address
 from onejob.stores.valkey.facts import KEEPS_ALL, OLDEST, Facts
@@ -21,6 +21,8 @@ async def checkup(link: Link) -> list[Finding]:
     """Look at every server; see `Inspector.checkup`."""
     try:
         facts = await link.facts()
+    except MissingDriver:
+        raise
     except Exception as error:
         return [unreachable(error)]
     return findings(facts, link.address, hints_arrive=link.signals.arrive)
@@ -139,6 +141,15 @@ def _on_disk(facts: Facts, name: str) -> Iterator[Finding]:
             "not_durable",
             f"{name} keeps nothing on its disk: with its process, every job is gone.",
             "CONFIG SET appendonly yes, and the same in its configuration file.",
+        )
+    elif not facts.logs_writes and facts.saves is None:
+        yield Finding(
+            Level.WARNING,
+            "unknown_durability",
+            f"{name} has no append-only file, and this user may not ask whether it writes snapshots: with its process, every job "
+            "may be gone.",
+            "Turn on an append-only file: CONFIG SET appendonly yes, and the same in its configuration file; or let this user "
+            "ask: acl setuser NAME +config|get.",
         )
     elif not facts.logs_writes and facts.saves:
         yield Finding(

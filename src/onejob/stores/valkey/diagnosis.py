@@ -13,8 +13,10 @@ from onejob.core.errors import InvalidOption
 from onejob.stores.valkey.address import Address, Tls
 
 _LIMIT: Final = 1.0
-_LASTING: Final = ("out of range", "cluster support disabled")
-"""In what the server says to a database that it has not, and to who takes it for a cluster."""
+_LASTING: Final = "out of range"
+"""In what the server says to a database that it has not."""
+_ALONE: Final = "cluster support disabled"
+"""In what it says to who takes it for a cluster."""
 _HUNG_UP: Final = "it hung up without a word: does it want TLS (valkeys://)?"
 
 
@@ -63,7 +65,10 @@ async def _greet(address: Address, host: str, port: int) -> Reason | None:
                 return Reason(_HUNG_UP)
             if answer.startswith(b"-"):
                 said = answer[1:].decode(errors="replace").strip()
-                return Reason(said, lasts=any(words in said for words in _LASTING))
+                if _ALONE in said:
+                    scheme = "valkey://" if address.tls is None else "valkeys://"
+                    return Reason(f"it is a single server and no cluster: write {scheme}", lasts=True)
+                return Reason(said, lasts=_LASTING in said)
         return None
     finally:
         writer.close()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from onejob.core.errors import InvalidOption
+from onejob.core.errors import InvalidOption, MissingDriver
 from onejob.home import Home
 from onejob.stores.valkey.address import Address, Tls
 
@@ -38,18 +40,20 @@ _homes: dict[int, Home] = {}
 class Answers(Protocol):
     """What we use of a `glide.GlideClient` or a `glide.GlideClusterClient`."""
 
-    async def custom_command(self, command_args: list[Word], route: Any = None) -> Any: ...
+    def custom_command(self, command_args: list[Word], route: Any = None) -> Coroutine[Any, Any, Any]: ...
     async def close(self) -> None: ...
 
 
 class Client:
     """One connection, or one to each node of a cluster, on which any number of calls are under way at once."""
 
-    __slots__ = ("_client", "_cluster", "answered")
+    __slots__ = ("_client", "_closed", "_cluster", "_sending", "answered")
 
     def __init__(self, client: Answers, address: Address) -> None:
         self._client = client
         self._cluster = address.cluster
+        self._closed = False
+        self._sending = threading.Lock()
         self.answered = 0.0
         """When it last had an answer, as the loop counts time."""
 
@@ -58,6 +62,55 @@ class Client:
         answer = await self._client.custom_command([*command])
         self.answered = asyncio.get_running_loop().time()
         return answer
+
+    def ask_from_thread(self, *command: Word) -> Any:
+        """As `ask`, from a thread that has no event loop, and waits. `NotDirect` if that cannot be, and nothing was sent."""
+        answered = threading.Lock()
+        answered.acquire()
+        asking = self._begin(command, answered.release)
+        try:
+            answered.acquire()  # glide has a limit of its own
+            return self._end(asking)
+        finally:
+            asking.close()
+
+    async def ask_from_loop(self, *command: Word) -> Any:
+        """As `ask`, on another loop than the clients'. `NotDirect` if that cannot be, and nothing was sent."""
+        loop = asyncio.get_running_loop()
+        answered = loop.create_future()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # that loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_resolve, answered)
+
+        asking = self._begin(command, wake)
+        try:
+            await answered
+            return self._end(asking)
+        finally:
+            asking.close()
+
+    def _begin(self, command: tuple[Word, ...], wake: Callable[[], None]) -> Coroutine[Any, Any, Any]:
+        """Send a command from this thread; once the answer is there, glide's thread calls `wake`."""
+        reply = _Reply(wake)
+        asking = self._client.custom_command([*command])
+        try:
+            with self._sending:  # while nobody hangs up
+                if self._closed:
+                    raise NotDirect
+                _send(asking, reply)
+        except BaseException:
+            asking.close()
+            raise
+        return asking
+
+    def _end(self, asking: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            asking.send(None)
+        except StopIteration as end:
+            self.answered = time.monotonic()
+            return end.value
+        raise RuntimeError("glide waits for more than one reply")
 
     async def ask_owner(self, key: Word, *command: Word) -> Any:
         """Send a command to the server that a key belongs to."""
@@ -74,9 +127,70 @@ class Client:
         answers = await self._client.custom_command([*command], driver().AllPrimaries())
         return {node.decode(): answer for node, answer in answers.items()}
 
+    async def tell_everyone(self, *command: Word) -> None:
+        """Send a command to every primary; it counts once all have taken it."""
+        await self._client.custom_command([*command], *((driver().AllPrimaries(),) if self._cluster else ()))
+
     async def close(self) -> None:
         """Hang up; whoever still waits for an answer is told."""
+        while not self._sending.acquire(blocking=False):  # noqa: ASYNC110 - a thread has it for an instant
+            await asyncio.sleep(0.001)
+        self._closed = True
+        self._sending.release()
         await self._client.close()
+
+
+class NotDirect(Exception):
+    """A thread cannot ask by itself, and has asked for nothing."""
+
+
+class _Reply:
+    """Where glide puts what somebody elsewhere waits for: as much of a future, and of the loop that makes it, as glide uses."""
+
+    __slots__ = ("_answer", "_error", "_is_done", "_wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._answer: Any = None
+        self._error: BaseException | None = None
+        self._is_done = False
+        self._wake = wake
+
+    def create_future(self) -> _Reply:
+        """What a running loop is asked for."""
+        return self
+
+    def done(self) -> bool:
+        """True once it is there."""
+        return self._is_done
+
+    def set_result(self, answer: Any) -> None:
+        """What the server said."""
+        self._answer, self._is_done = answer, True
+        self._wake()
+
+    def set_exception(self, error: BaseException) -> None:
+        """What went wrong."""
+        self._error, self._is_done = error, True
+        self._wake()
+
+    def __await__(self) -> Generator[_Reply, None, Any]:
+        yield self
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+def _send(asking: Coroutine[Any, Any, Any], reply: _Reply) -> None:
+    """Let glide send, and come to where it waits for the reply. It takes the future that it waits for from the running loop."""
+    events: Any = asyncio
+    running = events._get_running_loop()
+    events._set_running_loop(reply)
+    try:
+        waits_for = asking.send(None)
+    finally:
+        events._set_running_loop(running)
+    if waits_for is not reply:
+        raise NotDirect
 
 
 def home() -> Home:
@@ -101,7 +215,7 @@ def driver() -> Any:
     try:
         import glide
     except ImportError as error:
-        raise InvalidOption("Valkey stores need valkey-glide: pip install 'onejob[valkey]'.") from error
+        raise MissingDriver("Valkey", "valkey-glide", "valkey") from error
     # What it has to say, we say; unless a user has already chosen to hear it.
     glide.Logger.init(glide.LogLevel.OFF)
     return glide

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from onejob.absorbing import Absorbing, Count
+from onejob.absorbing import Absorbed, Absorbing, Count
 from onejob.core.errors import OnejobError
+from onejob.core.job import NewJob
+from onejob.core.judge import Answer
 from onejob.store import Finding
-from onejob.stores.valkey import checkup, keeping, scripts
+from onejob.stores.valkey import checkup, enqueue, keeping, scripts
 from onejob.stores.valkey.address import Address
 from onejob.stores.valkey.link import Link
-from onejob.stores.valkey.office import DESK, Office
+from onejob.stores.valkey.office import DESK, Office, ThreadLine
 from onejob.stores.valkey.working import Working
 
 logger = logging.getLogger("onejob")
@@ -23,10 +25,13 @@ class Engine:
     """Runs operations on the loop where the connections live, which all stores of a process share."""
 
     def __init__(self, address: Address, clock: Callable[[], int] | None) -> None:
-        self.link = Link(address, scripts.source)
+        self.link = Link(address, scripts.source, scripts.library())
         self.signals = self.link.signals
-        self.office = Office(self.link.run, address.namespace, clock, self.signals.tell)
+        self.office = Office(self.link.run, address.namespace, clock, self.signals.tell, self.signals.line)
         self.working = Working(self.office)
+        self._thread_line = ThreadLine(
+            self.link.run_from_thread, self.link.wait, self.signals.tell_from_thread
+        )
         self._absorbing = Absorbing(self._write_counts)
 
     async def run(self, make: Callable[[Engine], Awaitable[T]], *, flushed: bool = False) -> T:
@@ -39,13 +44,26 @@ class Engine:
 
         return await self.link.at_home(operation)
 
+    async def run_here(self, make: Callable[[Engine], Awaitable[T]]) -> T:
+        """Run an operation where the caller is, which asks the server from there. What it remembers, it does at once."""
+        self.link.refuse_if_closed()
+        return await make(self)
+
     async def open(self) -> None:
         """Connect, and refuse a server that would lose jobs."""
         await self.link.open()
 
-    def absorb(self, queue: str, digest: bytes, holder: str, differs: bool) -> None:
-        """Count a duplicate; at home."""
-        self._absorbing.add([(digest, holder, differs)], queue)
+    def absorb(self, absorbed: Sequence[Absorbed], queue: str) -> None:
+        """Count duplicates of a queue; at home."""
+        self._absorbing.add(absorbed, queue)
+
+    def enqueue_from_thread(self, job: NewJob) -> Answer | None:
+        """Accept a newcomer whose thread waits."""
+        return enqueue.enqueue_from_thread(self.office, job, self.absorb_from_anywhere, self._thread_line)
+
+    def absorb_from_anywhere(self, absorbed: Sequence[Absorbed], queue: str) -> None:
+        """Count duplicates of a queue. From any thread."""
+        self.link.post(lambda: self.absorb(absorbed, queue))
 
     async def exists(self) -> bool:
         """True once somebody has written; at home."""

@@ -2,51 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from onejob.absorbing import Absorbed
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer, Outcome
 from onejob.sql.ids import id_to_bytes
 from onejob.stores.valkey import blocking
-from onejob.stores.valkey.forms import answer_of, newcomer
-from onejob.stores.valkey.office import Office
+from onejob.stores.valkey.forms import answer_of
+from onejob.stores.valkey.newcomers import Waited, newcomers
+from onejob.stores.valkey.office import Office, ThreadLine
 
-Absorb = Callable[[str, bytes, str, bool], None]
-"""Count a duplicate: its queue, its key's digest, the holder, and whether it came with other arguments."""
+Absorb = Callable[[Sequence[Absorbed], str], None]
+"""Count duplicates of a queue."""
 
 
 async def enqueue(office: Office, jobs: Sequence[NewJob], absorb: Absorb, now: int | None) -> list[Answer]:
     """Accept newcomers; see `Store.enqueue`."""
     waits = await blocking.waits(office, jobs, now)
-    await office.register({job.queue for job in jobs})
+    queues = {job.queue for job in jobs}
+    await office.register(queues)
+    if len(queues) == 1 and not waits:
+        return await _enqueue(office, jobs[0].queue, jobs, waits, absorb, now=now)
     answers: dict[int, Answer] = {}
-    for queue, places in _portions(jobs):
-        rows = await office.call(
-            "enqueue",
-            queue,
-            [newcomer(jobs[place], waits.get(jobs[place].id, ())) for place in places],
-            now=now,
-        )
-        for place, row in zip(places, rows, strict=True):
-            job, answer = jobs[place], answer_of(row, jobs[place])
-            answers[place] = answer
-            if answer.outcome is Outcome.CREATED:
-                office.remember(id_to_bytes(job.id), queue)
-            elif job.plan is not None and answer.holder is not None:
-                absorb(queue, job.plan.digest, answer.holder, answer.payload_differs)
+    for queue, places in _portions(jobs, waits):
+        some = [jobs[place] for place in places]
+        answers |= zip(places, await _enqueue(office, queue, some, waits, absorb, now=now), strict=True)
     return [answers[place] for place in range(len(jobs))]
 
 
-def _portions(jobs: Sequence[NewJob]) -> list[tuple[str, list[int]]]:
-    """Queues and the newcomers for them, one script each; where some wait for others, nobody comes before whom he waits for."""
-    portions: list[tuple[str, list[int]]] = []
-    if any(job.blockers for job in jobs):
-        for place, job in enumerate(jobs):
-            if not portions or portions[-1][0] != job.queue:
-                portions.append((job.queue, []))
-            portions[-1][1].append(place)
-        return portions
+async def _enqueue(
+    office: Office,
+    queue: str,
+    jobs: Sequence[NewJob],
+    waits: Mapping[str, Sequence[Waited]],
+    absorb: Absorb,
+    *,
+    now: int | None,
+) -> list[Answer]:
+    """The same for jobs of one queue, whose chains that they wait for are known."""
+    rows = await office.call("enqueue", queue, newcomers(jobs, waits), now=now)
+    answers: list[Answer] = []
+    created: list[bytes] = []
+    absorbed: list[Absorbed] = []
+    for job, row in zip(jobs, rows, strict=True):
+        answer = answer_of(row, job)
+        answers.append(answer)
+        if answer.outcome is Outcome.CREATED:
+            created.append(id_to_bytes(job.id))
+        elif job.plan is not None and answer.holder is not None:
+            absorbed.append((job.plan.digest, answer.holder, answer.payload_differs))
+    office.remember(created, queue)
+    if absorbed:
+        absorb(absorbed, queue)
+    return answers
+
+
+def enqueue_from_thread(office: Office, job: NewJob, absorb: Absorb, line: ThreadLine) -> Answer | None:
+    """Accept a newcomer whose thread waits; see `Direct`."""
+    if job.blockers:
+        return None
+    rows = office.call_from_thread(line, "enqueue", job.queue, newcomers([job], {}))
+    if rows is None:
+        return None
+    answer = answer_of(rows[0], job)
+    if answer.outcome is Outcome.CREATED:
+        office.remember([id_to_bytes(job.id)], job.queue)
+    elif job.plan is not None and answer.holder is not None:
+        absorb([(job.plan.digest, answer.holder, answer.payload_differs)], job.queue)
+    return answer
+
+
+def _portions(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> list[tuple[str, list[int]]]:
+    """Queues and the newcomers for them, one script each."""
+    if waits:
+        return _in_order(jobs, waits)
     by_queue: dict[str, list[int]] = {}
     for place, job in enumerate(jobs):
         by_queue.setdefault(job.queue, []).append(place)
     return list(by_queue.items())
+
+
+def _in_order(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> list[tuple[str, list[int]]]:
+    """The same where some wait for others: nobody comes before whom he waits for, and nobody is judged by a holder that does
+    not know yet whether it may wait, because another queue has to say so.
+    """
+    portions: list[tuple[str, list[int]]] = []
+    unsure: set[bytes] = set()
+    for place, job in enumerate(jobs):
+        digest = None if job.plan is None else job.plan.digest
+        if not portions or portions[-1][0] != job.queue or digest in unsure:
+            portions.append((job.queue, []))
+            unsure.clear()
+        portions[-1][1].append(place)
+        if digest is not None and any(queue != job.queue for _, queue, _ in waits.get(job.id, ())):
+            unsure.add(digest)
+    return portions

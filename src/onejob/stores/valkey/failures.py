@@ -36,6 +36,8 @@ _CODED: Final = re.compile(r"(?:^|[:`] ?)([A-Z]{3,}): (.*)", re.DOTALL)
 _CONNECTING: Final = re.compile(r"connect failed|initial connections|topology views|not found|inflight")
 """In what glide says of a call that it had nobody to send to."""
 _NO_PRIMARY: Final = "No primary node found"
+_NO_FUNCTION: Final = "Function not found"
+_DENIED: Final = "ACL failure in script"
 _CROWDED: Final = "max number of clients"
 
 
@@ -66,6 +68,11 @@ def is_unanswered(error: BaseException) -> bool:
     return isinstance(error, driver().TimeoutError)
 
 
+def is_unknown_function(error: BaseException) -> bool:
+    """True if the server does not have the library, or has lost it."""
+    return _NO_FUNCTION in str(error) and code(error) == "ERR"
+
+
 def passes(error: BaseException) -> bool:
     """True if the same call may work in a moment."""
     return is_lost(error) or code(error) in _PASSING or _CROWDED in str(error)
@@ -89,6 +96,11 @@ def explained(
     match code(error):
         case "":
             return unreachable(address, reason or said, unsure=unsure)
+        case "FORMAT":
+            return OnejobError(
+                f"Valkey at {place} holds jobs of another version of onejob (format {said.partition(' script:')[0]}); {came_of_it}. Let the version that "
+                "wrote them work them off, or start this one in a namespace of its own: ?namespace=… in the store's URL."
+            )
         case "OOM":
             return StoreFull(
                 f"Valkey at {place} has no memory left ({said}); {came_of_it}. Jobs that are there can still be "
@@ -148,11 +160,11 @@ def _refused(error: Exception, address: Address, script: str) -> OnejobError:
             return OnejobError(
                 f"Valkey at {place} refused the login ({said}): correct user and password in the store's URL."
             )
-        case "NOPERM":
+        case refused if refused == "NOPERM" or _DENIED in said:
             return OnejobError(
                 f"This user of Valkey at {place} lacks a right ({said}): as an administrator, acl setuser NAME "
                 f"~{{{address.namespace}:* &{address.namespace}:* +@read +@write +@scripting +@connection +@pubsub +info "
-                "+cluster."
+                "+time +cluster +config|get."
             )
         case found:
             what = f"the script {script}" if script else "a command"

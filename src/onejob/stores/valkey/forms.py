@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import Any, Final
 
-from onejob.core.dead_letter import copy_id, dead_letter_of, with_dead_letter
-from onejob.core.dedup import Plan, Rules, Verdict
-from onejob.core.job import ChainId, Claimed, Job, JobId, Lease, NewJob, State
+from onejob.core.dead_letter import copy_id
+from onejob.core.dedup import Verdict
+from onejob.core.job import ChainId, Claimed, Job, JobId, Lease, Millis, NewJob, State
 from onejob.core.judge import Answer, Outcome
 from onejob.core.lane import LanePlan
-from onejob.core.lifecycle import ENDING, MOVES, Settlement
+from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 from onejob.sql.attempts import IN_PLACE
 from onejob.sql.ids import id_from_bytes, id_to_bytes, is_id
 from onejob.sql.lanes import rate_of
-from onejob.stores.valkey.wire import blob, blob_or_false, id_blob
+from onejob.stores.valkey.newcomers import CARD, Waited, newcomer
+from onejob.stores.valkey.wire import blob, blob_or_false
 
 STATES: Final[dict[bytes, State]] = {
     b"b": State.BLOCKED,
@@ -27,9 +29,12 @@ STATES: Final[dict[bytes, State]] = {
     b"v": State.REVOKED,
 }
 LETTERS: Final = {state: letter.decode() for letter, state in STATES.items()}
-
-Waited = tuple[bytes, str, str | bool]
-"""A chain that a job waits for: its id, its queue, and the error of its last job, if that is known."""
+LEASE_BYTES: Final = 8
+_KEPT: Final = 4
+"""As much is said of a duplicate that is kept."""
+_HEAD: Final = Struct(">6s4I6x6s13xII")
+_HEAD_AT: Final = 11
+"""What a claim reads of a head, and behind what: its state, number and priority. See `HEAD` in `records.lua`."""
 
 
 def raw_id(id: str) -> bytes | None:
@@ -47,52 +52,29 @@ def text_of(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
-def newcomer(job: NewJob, waits: Sequence[Waited] = ()) -> tuple[object, ...]:
-    """A job as `judge.lua` reads it."""
-    return (
-        id_blob(job.id),
-        job.task,
-        blob(job.payload),
-        False if job.plan is None else _plan(job.plan),
-        job.priority,
-        job.delay,
-        False if job.expires is None else job.expires,
-        job.max_crashes,
-        blob_or_false(job.options),
-        blob_or_false(None if job.caller is None else raw_id(job.caller)),
-        lane_form(job.lane),
-        [(blob(chain), queue, error) for chain, queue, error in waits],
-        job.runs_anyway,
-        _grave(job),
-    )
-
-
-def rules_form(rules: Rules) -> tuple[object, ...]:
-    """Rules as a plan without a key, which is enough for an operator's retry."""
-    return ("", "", "", 0, 0, *_rules(rules))
-
-
-def lane_form(lane: LanePlan | None) -> tuple[object, ...] | bool:
-    """A lane as `making.lua` reads it."""
-    if lane is None:
-        return False
-    limits = (
-        lane.concurrency,
-        False if lane.rate is None else lane.rate.max,
-        False if lane.rate is None else lane.rate.window,
-        int(lane.hold),
-    )
-    return (lane.key, *limits, limits)
-
-
 def lane_of(key: str, row: Sequence[Any]) -> LanePlan:
     """The limits of a lane."""
     concurrency, most, per, hold = row[:4]
     return LanePlan(key, concurrency, rate_of(most, per), bool(hold))
 
 
-def answer_of(row: Sequence[Any], job: NewJob) -> Answer:
-    """What a newcomer was answered."""
+def answer_of(row: Any, job: NewJob) -> Answer:
+    """What a newcomer was answered; 1 says that it was created, and nothing else is to be said."""
+    if row == 1:
+        return Answer(job.id, Outcome.CREATED)
+    if len(row) == _KEPT:
+        raw, state, age, differs = row
+        holder = id_from_bytes(raw)
+        return Answer(
+            holder,
+            Outcome.KEPT,
+            Verdict.KEEP,
+            holder,
+            STATES[state],
+            age,
+            differs > 1,
+            differs % 2 == 1,
+        )
     id, outcome, verdict, holder, state, age, payload_differs, options_differ, former = row
     return Answer(
         id_from_bytes(id),
@@ -107,16 +89,16 @@ def answer_of(row: Sequence[Any], job: NewJob) -> Answer:
     )
 
 
-def settlement(
-    one: Settlement, waits: Sequence[Waited] = (), instead: Job | None = None
-) -> tuple[object, ...]:
-    """A settlement as `settle.lua` reads it; `waits` are the chains that its continuation waits for.
+def settlement(one: Settlement, waits: Sequence[Waited] = (), instead: Job | None = None) -> object:
+    """A settlement as `settling.lua` reads it; `waits` are the chains that its continuation waits for.
 
     `instead` is a stranger in another queue that has the continuation's id.
     """
+    raw, token, result = id_to_bytes(one.lease.id), one.lease.token, one.result
+    if one.move is Move.COMPLETE and one.then is None and len(token) == LEASE_BYTES and result != b"":
+        return blob(raw + token if result is None else raw + token + result)
     rule = MOVES[one.move]
     ends = ENDING.get(one.move)
-    raw = id_to_bytes(one.lease.id)
     return (
         blob(raw),
         blob(one.lease.token),
@@ -145,50 +127,30 @@ def _other_task(found: Job, asked: NewJob | None) -> str | bool:
 
 def claimed(row: Sequence[Any], queue: str, token: bytes) -> Claimed:
     """A job that was started. Text is read leniently: one damaged job must not stop a queue."""
-    id = id_from_bytes(row[0])
-    chain = row[11]
+    raw, head, card, *more = row
+    chain, lane = more[:2] if more else (None, None)
+    due, attempt, failures, crashes, misses, accepted, place, blockers = _HEAD.unpack_from(head, _HEAD_AT)
+    max_crashes, task, options, key, fingerprint, rest = CARD.unpack_from(card)
+    options_at = CARD.size + task
+    key_at = options_at + options
+    rest_at = key_at + key - (key > 0)
+    id = id_from_bytes(raw)
     return Claimed(
         Lease(id, token),
         queue,
-        row[1].decode("utf-8", "replace"),
-        row[2],
-        row[3],
-        row[4],
-        row[5],
-        row[6],
-        row[7],
-        row[8],
-        row[9],
-        row[10],
+        card[CARD.size : options_at].decode("utf-8", "replace"),
+        card[rest_at + fingerprint + rest :],
+        card[options_at:key_at] if options else None,
+        attempt,
+        failures,
+        crashes,
+        max_crashes,
+        misses,
+        Millis(int.from_bytes(accepted, "big")),
+        Millis(int.from_bytes(due, "big")),
         ChainId(id if chain is None else id_from_bytes(chain)),
-        row[12],
-        text_of(row[13]),
-        text_of(row[14]),
-        row[15],
+        place,
+        card[key_at:rest_at].decode("utf-8", "replace") if key else None,
+        text_of(lane),
+        blockers,
     )
-
-
-def _plan(plan: Plan) -> tuple[object, ...]:
-    return (blob(plan.digest), plan.text, blob(plan.fingerprint), plan.items, plan.size, *_rules(plan.rules))
-
-
-def _rules(rules: Rules) -> tuple[object, ...]:
-    return (
-        rules.table,
-        False if rules.window is None else rules.window,
-        rules.wait,
-        False if rules.max_wait is None else rules.max_wait,
-        rules.max_items,
-        rules.strict,
-        rules.forced,
-        blob(rules.encoded),
-    )
-
-
-def _grave(job: NewJob) -> tuple[object, ...] | bool:
-    """Where a copy goes should the job fail before it ever starts, with which options, and under which id."""
-    queue = dead_letter_of(job.options, job.queue)
-    if queue is None:
-        return False
-    bare = with_dead_letter(job.options, None)
-    return (queue, blob_or_false(bare), blob(copy_id(id_to_bytes(job.id))))

@@ -209,7 +209,7 @@ async def _whole(office: Office, found: Iterable[Found]) -> list[Job]:
     places = {one.id: one.queue for one in found}
     for id, queue in places.items():
         by_queue.setdefault(queue, []).append(id)
-        office.remember(id, queue)
+        office.remember([id], queue)
     whole = await load(office, by_queue)
     return [whole[id] for id in places if id in whole]
 

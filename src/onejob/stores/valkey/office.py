@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,11 +38,34 @@ class Runs(Protocol):
         ...
 
 
+Tell = Callable[[set[str], bool], None]
+"""Passes hints on, and knows whether other processes have been told of work already."""
+
+
+class ThreadLine(NamedTuple):
+    """How a thread that waits runs a script (None: nothing was asked), has a coroutine run at home, and passes hints on."""
+
+    run: Callable[[str, list[str], list[bytes]], Any]
+    wait: Callable[[Coroutine[Any, Any, None]], None]
+    tell: Tell
+
+
 class Delivered(msgspec.Struct):
     """What deliveries have brought."""
 
     dropped: int = 0
     answers: list[Any] = []
+
+
+_OUTGOING, _FRESH, _TOLD, _WORK, _DONE, _SCHEDULES = 1, 2, 4, 8, 16, 32
+_HINTS = _WORK | _DONE | _SCHEDULES
+
+
+class Reply(NamedTuple):
+    """What every script replies: its answer, and in bits what there is to be done; see `reply` in `records.lua`."""
+
+    answer: Any
+    says: int
 
 
 class Office:
@@ -53,9 +76,13 @@ class Office:
         run: Runs,
         namespace: str,
         clock: Callable[[], int] | None,
-        tell: Callable[[set[str]], None],
+        tell: Tell,
+        line: tuple[bytes, ...] = (),
     ) -> None:
+        """`tell` passes hints on, and knows whether other processes have been told of work already: scripts tell them by `line`,
+        a channel and who says it."""
         self._run = run
+        self._line = line
         self._namespace = namespace
         self._clock = clock
         self._tell = tell
@@ -80,6 +107,38 @@ class Office:
         if outgoing:
             await self.deliver(queue, now=now, delivered=delivered)
         return answer
+
+    def call_from_thread(self, line: ThreadLine, script: str, queue: str, argument: bytes) -> Any:
+        """As `call` in a queue that is known to the desk, from a thread that waits; None: nothing was asked."""
+        if queue not in self._registered:
+            return None
+        found = line.run(script, *self._words(queue, argument, None))
+        if found is None:
+            return None
+        reply = Reply(*found)
+        self._pass_on(queue, reply, line.tell)
+        if reply.says & (_OUTGOING | _FRESH):
+            line.wait(self._attend(queue, reply))
+        return reply.answer
+
+    async def _attend(self, queue: str, reply: Reply) -> None:
+        """See to what a reply to a thread brought beside its answer; at home."""
+        if reply.says & _FRESH:
+            await self._notice(queue)
+        self._seen.add(queue)
+        if reply.says & _OUTGOING:
+            await self.deliver(queue)
+
+    def _pass_on(self, queue: str, reply: Reply, tell: Tell) -> None:
+        """Pass on the hints of a reply."""
+        says = reply.says
+        if says & _HINTS:
+            topics = {f"work:{queue}"} if says & _WORK else set[str]()
+            if says & _DONE:
+                topics.add(f"done:{queue}")
+            if says & _SCHEDULES:
+                topics.add("schedules")
+            tell(topics, says & _TOLD > 0)
 
     async def look(
         self,
@@ -108,11 +167,12 @@ class Office:
             await self._ask("register", DESK, (new, False), None)  # delivers nothing: deliveries register
             self._registered.update(new)
 
-    def remember(self, id: bytes, queue: str) -> None:
-        """Where a job is, for who asks by its id alone."""
+    def remember(self, ids: Iterable[bytes], queue: str) -> None:
+        """Where jobs are, for who asks by their ids alone. From any thread."""
         places = self._places
-        places[id] = queue
-        if len(places) > REMEMBERED:
+        for id in ids:
+            places[id] = queue
+        while len(places) > REMEMBERED:
             places.popitem(last=False)
 
     def remembered(self, id: bytes) -> str | None:
@@ -145,7 +205,7 @@ class Office:
                 for id, known in zip(missing, there, strict=True):
                     if known:
                         found[id] = queue
-                        self.remember(id, queue)
+                        self.remember([id], queue)
         return found
 
     async def find_one(self, id: bytes) -> str | None:
@@ -177,20 +237,22 @@ class Office:
     async def _ask(
         self, script: str, queue: str, argument: object, now: int | None, *, beat: bool = False
     ) -> tuple[Any, bool]:
+        reply = Reply(*await self._run(script, *self._words(queue, argument, now), beat=beat))
+        if reply.says & _FRESH:
+            await self._notice(queue)
+        self._pass_on(queue, reply, self._tell)
+        return reply.answer, reply.says & _OUTGOING > 0
+
+    def _words(self, queue: str, argument: object, now: int | None) -> tuple[list[str], list[bytes]]:
+        """The keys and the arguments of a call."""
         at = now if now is not None or self._clock is None else self._clock()
         tag = f"{{{self._namespace}:{queue}}}"
-        reply = await self._run(
-            script,
-            [f"{tag}:data", f"{tag}:index"],
-            [queue.encode(), b"" if at is None else b"%d" % at, _encode(argument)],
-            beat=beat,
-        )
-        answer, topics, outgoing, _, fresh = reply
-        if fresh:
-            await self._notice(queue)
-        if topics:
-            self._tell({topic.decode() for topic in topics})
-        return answer, bool(outgoing)
+        return [f"{tag}:data", f"{tag}:index"], [
+            queue.encode(),
+            b"" if at is None else b"%d" % at,
+            argument if isinstance(argument, bytes) else _encode(argument),
+            *self._line,
+        ]
 
     async def _notice(self, queue: str) -> None:
         """A queue has just come into being; if it had been there before, the server has lost it."""

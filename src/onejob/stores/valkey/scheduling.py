@@ -10,7 +10,8 @@ from onejob.core.schedule import Firing, Schedule
 from onejob.sql.ids import id_from_bytes
 from onejob.sql.rows import schedule_of
 from onejob.store import Due, Fired
-from onejob.stores.valkey.forms import answer_of, newcomer
+from onejob.stores.valkey.forms import answer_of
+from onejob.stores.valkey.newcomers import newcomer
 from onejob.stores.valkey.office import DESK, Delivered, Office
 from onejob.stores.valkey.wire import blob, id_blob
 

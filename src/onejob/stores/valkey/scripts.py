@@ -1,67 +1,141 @@
-"""The .lua files as scripts: each operation is a file that names, in a `--!` line, the parts it stands on.
+"""The .lua files as one library of functions, which a server keeps, or, where it may not, as scripts that are sent.
+
+Parts say what there is; operations are files that say in a `--!` line what they may do: `reads` writes nothing, `grows` is
+refused when memory is full, and `works` passes even then, so that what is there can be worked off. A function costs nothing to
+begin, because the server has made all of it before; a script makes all of it anew with every call.
 
 Names in capitals that stand for a number or a text are put in where they are used: a Lua function may have 200 names and
-know 60 of another's, and one more costs time on every call. A first line for the server says what a script may do: `reads` writes nothing, `grows` is refused when memory is full,
-and everything else passes even then, so that what is there can be worked off.
+know 60 of another's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from onejob.core.chain import stranded
 from onejob.core.job import ChainId
 from onejob.core.lifecycle import EXPIRED
 
 _FOLDER: Final = Path(__file__).parent / "lua"
-_PARTS: Final = re.compile(r"^--! (.+)$", re.MULTILINE)
+_PARTS: Final = (
+    *(
+        "records",
+        "newcomers",
+        "judge",
+        "lanes",
+        "ending",
+        "making",
+        "plain",
+        "accepting",
+        "dropping",
+        "claiming",
+        "settling",
+    ),
+    *("scheduling", "showing", "choosing", "burying", "viewing"),
+)
+"""Each may use those before it."""
+_KIND: Final = re.compile(r"^--! (reads|grows|works)$", re.MULTILINE)
+_FLAGS: Final = {"reads": "no-writes", "grows": "", "works": "allow-oom"}
 _CONSTANTS: Final = re.compile(
     r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ((?:[0-9]+|'[^']*')(?:, (?:[0-9]+|'[^']*'))*)$", re.MULTILINE
 )
-_KINDS: Final = {"reads": "#!lua flags=no-writes", "grows": "#!lua"}
 _TEXTS: Final = {"stranded": stranded(ChainId("%s"), "%s", None), "expired": EXPIRED}
+
+
+class Library(NamedTuple):
+    """All operations as a text that a server loads once."""
+
+    name: str
+    text: str
+
+    def function(self, operation: str) -> str:
+        """What an operation is called by. Other versions have other names, and can be there at the same time."""
+        return f"{self.name}_{operation}"
+
+
+@cache
+def library() -> Library:
+    """The library of this version."""
+    code = parts() + "".join(_registered(name, _read(name)) for name in names())
+    name = f"onejob_{hashlib.sha256(code.encode()).hexdigest()[:12]}"
+    return Library(name, f"#!lua name={name}\n" + code.replace("/* library */", name))
 
 
 @cache
 def source(name: str) -> str:
-    """The whole text of an operation's script."""
+    """The whole text of an operation as a script of its own."""
     return assembled(_read(name))
 
 
 def assembled(text: str) -> str:
-    """A script with the parts that it names."""
-    found = _PARTS.search(text)
-    assert found is not None, "the script names no parts"
-    words = found[1].split()
-    head = next((_KINDS[word] for word in words if word in _KINDS), "#!lua flags=allow-oom")
-    parts = (_read(word) for word in words if word not in _KINDS)
-    return f"{head}\n{_with_constants(chr(10).join((*parts, text)))}"
+    """An operation, given by its text, as a script of its own."""
+    flags = _FLAGS[_kind(text)]
+    return f"#!lua{flags and f' flags={flags}'}\n{parts()}\nreturn ({_function(text)})(KEYS, ARGV)"
 
 
+@cache
+def parts() -> str:
+    """What all operations stand on."""
+    return "\n".join(_with_constants(_read(part)) for part in _PARTS)
+
+
+@cache
 def names() -> list[str]:
     """The operations."""
-    return sorted(file.stem for file in _FOLDER.glob("*.lua") if _PARTS.search(file.read_text("utf-8")))
+    return sorted(file.stem for file in _FOLDER.glob("*.lua") if file.stem not in _PARTS)
 
 
 def read_all() -> None:
     """Read every file now: an upgrade in place must not mix this process's code with newer scripts."""
+    library()
     for name in names():
         source(name)
 
 
+def _registered(name: str, text: str) -> str:
+    flags = _FLAGS[_kind(text)]
+    return (
+        f"\nredis.register_function{{ function_name = '/* library */_{name}', flags = {{ {flags and repr(flags)} }},\n"
+        f"callback = {_function(text)} }}\n"
+    )
+
+
+def _function(text: str) -> str:
+    opening = "" if _kind(text) == "reads" else "open()\n"
+    return f"function(KEYS, ARGV)\nbegin(KEYS, ARGV)\n{opening}{_with_constants(text)}\nend"
+
+
+def _kind(text: str) -> str:
+    found = _KIND.search(text)
+    assert found is not None, "the operation does not say what it may do"
+    return found[1]
+
+
 def _with_constants(text: str) -> str:
-    values: dict[str, str] = {}
-    for names, literals in _CONSTANTS.findall(text):
-        values |= zip(names.split(", "), _literals(literals), strict=True)
+    values = _shared_constants() | _constants(text)
     bare = re.sub(r"[ \t]*--.*$", "", _CONSTANTS.sub("", text), flags=re.MULTILINE)
     return re.sub(r"\b[A-Z_]+\b", lambda match: values.get(match[0], match[0]), bare)
 
 
-def _literals(text: str) -> list[str]:
-    return re.findall(r"[0-9]+|'[^']*'", text)
+@cache
+def _shared_constants() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in _PARTS:
+        more = _constants(_read(part))
+        assert found.keys().isdisjoint(more), f"{part} gives another meaning to {found.keys() & more}"
+        found |= more
+    return found
+
+
+def _constants(text: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for words, literals in _CONSTANTS.findall(text):
+        values |= zip(words.split(", "), re.findall(r"[0-9]+|'[^']*'", literals), strict=True)
+    return values
 
 
 def _read(name: str) -> str:

@@ -1,7 +1,8 @@
 """Wake-up hints: within the process through futures, between processes by PUBLISH on one channel, polling behind both.
 
-A hint is sent after the operation, by the client: a script that publishes would do so for every job. What comes while one
-is under way goes with the next.
+Where work comes to a queue that had none, the script that brings it publishes that at once, because somebody may wait for it.
+All else is published by the client after the operation, and what comes while one hint is under way goes with the next: a
+script would publish every job.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import random
 import secrets
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -52,10 +54,14 @@ class Signals:
     def __init__(self, address: Address, home: Home, publish: Publish) -> None:
         self._hints = Hints()
         self._home = home
-        self._line = Line(address, home, publish, self._hints.hear)
+        self._line = Line(address, home, publish, self._hints.hear, self._take)
         self._listens = False
         self._lock = threading.Lock()
         self._told: set[str] = set()
+        self._left: deque[tuple[set[str], bool]] = deque()
+        """What threads have yet to tell."""
+        self._passes_on = False
+        """The line is sending, and will come for what is told meanwhile."""
 
     @property
     def arrive(self) -> bool | None:
@@ -73,14 +79,31 @@ class Signals:
         poll = POLL_PROVEN if self._line.proven else POLL
         return await self._hints.wait(topics, min(timeout, poll), since, otherwise=timeout > poll)
 
-    def tell(self, topics: set[str]) -> None:
-        """Hint to everyone: called after an operation."""
+    @property
+    def line(self) -> tuple[bytes, bytes]:
+        """How a script says what we would say: the channel, and our name."""
+        return self._line.channel.encode(), self._line.name.encode()
+
+    def tell(self, topics: set[str], others_know: bool = False) -> None:
+        """Hint to everyone: called after an operation. Others may have been told of work by the operation itself."""
         self._hints.hear(topics)
+        if others_know:
+            topics = {topic for topic in topics if not topic.startswith("work:")}
+        if not topics:
+            return
         with self._lock:
-            is_first = not self._told
+            is_first, self._passes_on = not self._passes_on, True
             self._told |= topics
-        if is_first:
-            self._home.post(self._pass_on)
+        if is_first and self._home.is_here:
+            self._line.send()
+        elif is_first:
+            self._home.post(self._line.send)
+
+    def tell_from_thread(self, topics: set[str], others_know: bool = False) -> None:
+        """The same, without a lock: a signal handler may interrupt this thread, and ask for what needs the locks."""
+        self._left.append((topics, others_know))
+        if self._hints.are_awaited or not self._passes_on:
+            self._home.post(self._collect)
 
     def doubt(self) -> None:
         """The server was away, and hints may have been lost with it."""
@@ -93,14 +116,22 @@ class Signals:
 
     async def close(self) -> None:
         """Send what is still to be sent, and hang up; at home."""
-        self._pass_on()
+        self._line.send()
         await self._line.close()
 
-    def _pass_on(self) -> None:
-        with self._lock:
-            topics, self._told = self._told, set()
-        if topics:
-            self._line.send(topics)
+    def _collect(self) -> None:
+        while self._left:
+            self.tell(*self._left.popleft())
+
+    def _take(self) -> set[str]:
+        """What the line is to send; at home."""
+        while True:
+            self._collect()
+            with self._lock:
+                topics, self._told = self._told, set()
+                self._passes_on = bool(topics)
+            if topics or not self._left:  # what a thread leaves after this, it sees that it has to say
+                return topics
 
     def _listen(self) -> None:
         if not self._listens:
@@ -112,27 +143,32 @@ class Line:
     """Sends hints and, once somebody waits, listens to those of others, on a connection for that alone. Lives at home."""
 
     def __init__(
-        self, address: Address, home: Home, publish: Publish, hear: Callable[[set[str]], None]
+        self,
+        address: Address,
+        home: Home,
+        publish: Publish,
+        hear: Callable[[set[str]], None],
+        take: Callable[[], set[str]] = set,
     ) -> None:
+        """`take` gives what is to be sent; once there is nothing, `send` has to be called again."""
         self._address = address
-        self._channel = channel(address)
+        self.channel = channel(address)
         self._home = home
         self._publish = publish
         self._hear = hear
-        self._name = secrets.token_hex(4)
+        self._take = take
+        self.name = secrets.token_hex(4)
         self.proven: bool | None = None
         self._warned = False
         self._has_listened = False
         self._test = ""
         self._arrived = asyncio.Event()
         self._doubted = asyncio.Event()
-        self._outgoing: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
 
-    def send(self, topics: set[str]) -> None:
-        """Tell other processes, now or with the next."""
-        self._outgoing |= topics
+    def send(self) -> None:
+        """Tell other processes what there is to be told, and what comes while that is under way."""
         if self._sending is None:
             self._sending = self._home.spawn(self._send())
 
@@ -162,32 +198,32 @@ class Line:
             await asyncio.wait([self._listening])
 
     async def _send(self) -> None:
-        failures = 0
-        while self._outgoing and failures < 3:
-            topics, self._outgoing = self._outgoing, set()
+        failures, topics = 0, self._take()
+        while topics:
             try:
                 async with asyncio.timeout(_SEND):
-                    await self._publish(self._channel, self._message(topics))
-                failures = 0
+                    await self._publish(self.channel, self._message(topics))
+                failures, topics = 0, set[str]()
             except Exception as error:
                 logger.debug("a hint to other processes could not be sent: %s", error)
-                self._outgoing |= topics
                 failures += 1
                 await asyncio.sleep(_backoff(failures))
+                if failures == 3:  # by now others will have looked by themselves
+                    failures, topics = 0, set[str]()
             await asyncio.sleep(_PAUSE)
-        self._outgoing.clear()  # after so many failures others will have looked by themselves
+            topics |= self._take()
         self._sending = None
 
     def _message(self, topics: set[str]) -> str:
-        message = "\n".join((self._name, *sorted(topics)))
-        return message if len(message.encode()) <= _MOST_BYTES else f"{self._name}\n{ANY}"
+        message = "\n".join((self.name, *sorted(topics)))
+        return message if len(message.encode()) <= _MOST_BYTES else f"{self.name}\n{ANY}"
 
     async def _keep_listening(self) -> None:
         failures = 0
         while True:
             client: Client | None = None
             try:
-                client = await connect(self._address, channel=self._channel, hear=self._on_message)
+                client = await connect(self._address, channel=self.channel, hear=self._on_message)
                 await self._listen_until_lost(client)
                 failures = 0 if self.proven else failures + 1
             except Exception as error:
@@ -225,15 +261,15 @@ class Line:
                 "Hints do not arrive from Valkey at %s, so workers look for jobs once a second: this user needs the right "
                 "to use the channel %s (acl setuser … &%s +publish +subscribe).",
                 self._address.place,
-                self._channel,
-                self._channel,
+                self.channel,
+                self.channel,
             )
         return self.proven
 
     async def _send_test(self) -> None:
         while not self._arrived.is_set():  # the first may be sent before the subscription stands
             try:
-                await self._publish(self._channel, f"{self._name}\n{_TEST}{self._test}")
+                await self._publish(self.channel, f"{self.name}\n{_TEST}{self._test}")
             except StoreBusy:
                 raise
             except OnejobError as error:
@@ -246,7 +282,7 @@ class Line:
 
     def _on_message(self, payload: bytes) -> None:
         sender, *topics = payload.decode(errors="replace").split("\n")
-        if sender != self._name:
+        if sender != self.name:
             self._hear({topic for topic in topics if topic and not topic.startswith(_TEST)})
         elif topics == [f"{_TEST}{self._test}"]:
             self._arrived.set()

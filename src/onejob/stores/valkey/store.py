@@ -49,6 +49,7 @@ class ValkeyStore:
     """A namespace of a Valkey server or cluster, shared by any number of threads, processes and machines."""
 
     dialect = None
+    exchanges_at_once = 2
 
     def __init__(self, url: str, *, clock: Callable[[], int] | None = None) -> None:
         address = parse(url)
@@ -77,17 +78,23 @@ class ValkeyStore:
         """Accept newcomers."""
         if len(jobs) > MAX_BULK:
             raise ValueError(f"enqueue takes at most {MAX_BULK} jobs at a time, not {len(jobs)}")
-        return await self._engine.run(lambda engine: enqueue.enqueue(engine.office, jobs, engine.absorb, now))
+        return await self._engine.run_here(
+            lambda engine: enqueue.enqueue(engine.office, jobs, engine.absorb_from_anywhere, now)
+        )
+
+    def enqueue_from_thread(self, job: NewJob) -> Answer | None:
+        """Accept a newcomer whose thread waits, if no other thread is about to."""
+        return self._engine.enqueue_from_thread(job)
 
     async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
         """Start waiting jobs for a worker."""
-        return await self._engine.run(lambda engine: engine.working.claim(ask, now))
+        return await self._engine.run_here(lambda engine: engine.working.claim(ask, now))
 
     async def settle(
         self, done: Sequence[Settlement], ask: Ask | None = None, *, now: int | None = None
     ) -> SettleReply:
         """End attempts and claim the next."""
-        return await self._engine.run(lambda engine: engine.working.settle(done, ask, now))
+        return await self._engine.run_here(lambda engine: engine.working.settle(done, ask, now))
 
     async def set_queue(self, queue: str, change: QueueChange) -> QueueLimits:
         """Change a queue's limits."""

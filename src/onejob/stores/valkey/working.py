@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from onejob.core.chain import diverged
@@ -14,13 +14,17 @@ from onejob.core.lifecycle import Move, Settlement, in_turn
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.valkey import blocking, inspect
-from onejob.stores.valkey.forms import claimed, settlement
+from onejob.stores.valkey.forms import LEASE_BYTES, claimed, settlement
 from onejob.stores.valkey.office import DESK, Office
 from onejob.stores.valkey.wire import blob, id_blob
 
 GRACE: Final = 60_000
 """How long a worker that claims before its first beat counts as alive (ms)."""
-_LEASE_BYTES: Final = 8
+
+
+_DONE: Final = 1
+_GONE: Final = b"gone"
+"""What `settling.lua` says of an attempt that ended as asked, and of a job that is not there."""
 
 
 class Working:
@@ -56,18 +60,30 @@ class Working:
         now: int | None,
     ) -> list[Settled]:
         """End attempts; the first queue that is claimed from is claimed from in the same step."""
-        places = await self._office.find([id_to_bytes(one.lease.id) for one in done])
+        office, settling = self._office, Settling(done, reasons)
+        places = {id: queue for id in settling.ids if (queue := office.remembered(id)) is not None}
+        if len(places) < len(done):
+            places |= await office.find([id for id in settling.ids if id not in places])
+        gone = await self._settle_at(settling, places, claiming, now)
+        if gone:  # from where they were last seen
+            await self._settle_at(settling, await office.find(gone), None, now)
+        return settling.settled
+
+    async def _settle_at(
+        self, settling: Settling, places: Mapping[bytes, str], claiming: Claiming | None, now: int | None
+    ) -> list[bytes]:
+        """End the attempts whose jobs are in these queues; the ids of those that are not there after all."""
         by_queue: dict[str, list[int]] = {}
-        settled = [Settled.LOST] * len(done)
-        forms: dict[int, tuple[object, ...]] = {}
-        for place, one in enumerate(done):
-            raw = id_to_bytes(one.lease.id)
+        forms: dict[int, object] = {}
+        gone: list[bytes] = []
+        for place, (one, raw) in enumerate(zip(settling.done, settling.ids, strict=True)):
             queue = places.get(raw)
             if queue is None:
                 continue
-            form = await self._form(one, queue, raw, reasons)
+            then = one.then
+            form = settlement(one) if then is None else await self._form(one, then, queue, settling.reasons)
             if form is None:
-                settled[place] = Settled.REFUSED
+                settling.settled[place] = Settled.REFUSED
             else:
                 forms[place] = form
                 by_queue.setdefault(queue, []).append(place)
@@ -81,11 +97,14 @@ class Working:
                 ([forms[place] for place in some], False if wish is None else wish.form()),
                 now=now,
             )
-            for place, row in zip(some, rows, strict=True):
-                settled[place] = _settled(row, done[place], reasons)
+            gone += [
+                settling.ids[place]
+                for place, row in zip(some, rows, strict=True)
+                if not settling.note(place, row)
+            ]
             if claiming is not None and wish is not None:
                 self._take(claiming, queue, claims, wish.token)
-        return settled
+        return gone
 
     async def beat(self, beat: Beat, now: int | None) -> Pulse:
         """Prolong a worker's leases; see `Store.beat`."""
@@ -128,11 +147,11 @@ class Working:
             *(self._office.look("expired", queue, (limit,), now=now, delivers=True) for queue in queues)
         )
         rows = [(row, queue) for queue, some in zip(queues, found, strict=True) for row in some]
-        rows.sort(key=lambda one: one[0][18])
+        rows.sort(key=lambda one: one[0][7])
         for row, queue in rows[:limit]:
-            self._office.remember(row[0], queue)
+            self._office.remember([row[0]], queue)
         return [
-            Expired(claimed(row, queue, row[16]), WorkerId(row[17].decode())) for row, queue in rows[:limit]
+            Expired(claimed(row, queue, row[5]), WorkerId(row[6].decode())) for row, queue in rows[:limit]
         ]
 
     async def _claim(self, claiming: Claiming, now: int | None) -> Claims:
@@ -144,14 +163,16 @@ class Working:
         return Claims(claiming.jobs, min(claiming.soonest, default=None))
 
     def _wish(self, claiming: Claiming) -> _Wish:
-        worker, limit = claiming.worker, claiming.limit - len(claiming.jobs)
-        return _Wish(worker, limit, os.urandom(_LEASE_BYTES), self._alive_until.get(worker, False))
+        worker, left = claiming.worker, claiming.limit - len(claiming.jobs)
+        alive_until = self._alive_until.get(worker, False)
+        return _Wish(
+            worker, max(left, 0), os.urandom(LEASE_BYTES), alive_until, claiming.stock + min(left, 0)
+        )
 
     def _take(self, claiming: Claiming, queue: str, claims: Any, token: bytes) -> None:
         rows, due_in, again = claims
-        for row in rows:
-            self._office.remember(row[0], queue)
-            claiming.jobs.append(claimed(row, queue, token))
+        self._office.remember([row[0] for row in rows], queue)
+        claiming.jobs += [claimed(row, queue, token) for row in rows]
         if not again:  # so much had become due in its lanes that one call could not see to it
             claiming.queues.popleft()
             if due_in is not None:
@@ -179,13 +200,12 @@ class Working:
         return known
 
     async def _form(
-        self, one: Settlement, queue: str, raw: bytes, reasons: dict[JobId, str]
-    ) -> tuple[object, ...] | None:
-        """A settlement for its script; None if its continuation cannot be made, which `reasons` then says."""
-        then = one.then
-        if then is None or one.move is not Move.COMPLETE:
+        self, one: Settlement, then: NewJob, queue: str, reasons: dict[JobId, str]
+    ) -> object | None:
+        """A settlement that goes on; None if its continuation cannot be made, which `reasons` then says."""
+        if one.move is not Move.COMPLETE:
             return settlement(one)
-        instead = await self._stranger(then)
+        raw, instead = id_to_bytes(one.lease.id), await self._stranger(then)
         if not then.blockers:
             return settlement(one, instead=instead)
         [known] = await self._office.look("roots", queue, [blob(raw)])
@@ -206,12 +226,34 @@ class Working:
         return await inspect.job(self._office, job.id)
 
 
+class Settling:
+    """Attempts that are being ended, and how far that has come."""
+
+    def __init__(self, done: Sequence[Settlement], reasons: dict[JobId, str]) -> None:
+        self.done = done
+        self.ids = [id_to_bytes(one.lease.id) for one in done]
+        self.settled = [Settled.LOST] * len(done)
+        self.reasons = reasons
+
+    def note(self, place: int, row: Any) -> bool:
+        """Note what a script says of one; False if its job is not there."""
+        if row == _DONE:
+            self.settled[place] = Settled.DONE
+        elif row != _GONE:
+            one, outcome = self.done[place], Settled(row[0].decode())
+            self.settled[place] = outcome
+            if outcome is Settled.DIVERGED and one.then is not None:
+                self.reasons[one.lease.id] = diverged(row[1].decode(), one.then.task)
+        return row != _GONE
+
+
 class Claiming:
     """How far a claim has come: the queues that are yet to be visited, and what the others brought."""
 
     def __init__(self, ask: Ask | None) -> None:
         self.worker = WorkerId("") if ask is None else ask.worker
         self.limit = 0 if ask is None else ask.limit
+        self.stock = 0 if ask is None else ask.stock
         self.queues: deque[str] = deque() if ask is None else deque(ask.queues)
         self.jobs: list[Claimed] = []
         self.soonest: list[int] = []
@@ -227,13 +269,7 @@ class _Wish(NamedTuple):
     limit: int
     token: bytes
     alive_until: int | bool
+    stock: int
 
     def form(self) -> tuple[object, ...]:
-        return (self.worker, self.limit, blob(self.token), self.alive_until)
-
-
-def _settled(row: Any, one: Settlement, reasons: dict[JobId, str]) -> Settled:
-    outcome = Settled(row[0].decode())
-    if outcome is Settled.DIVERGED and one.then is not None:
-        reasons[one.lease.id] = diverged(row[1].decode(), one.then.task)
-    return outcome
+        return (self.worker, self.limit, blob(self.token), self.alive_until, self.stock)

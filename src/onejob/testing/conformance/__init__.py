@@ -27,7 +27,7 @@ from onejob.testing.conformance.chain_corners import (
     TestTakenPlaces,
 )
 from onejob.testing.conformance.chains import TestChains, TestChainsAsAWhole, TestKeysOfChains
-from onejob.testing.conformance.claim import TestClaim
+from onejob.testing.conformance.claim import TestClaim, TestStock
 from onejob.testing.conformance.corners import TestCorners
 from onejob.testing.conformance.dead import (
     TestDead,
@@ -103,6 +103,7 @@ __all__ = [
     "TestSlots",
     "TestSlotsAndPolicies",
     "TestStates",
+    "TestStock",
     "TestStrandedHolders",
     "TestTakenPlaces",
     "TestTransaction",

@@ -10,6 +10,7 @@ import pytest
 from onejob.core.dedup import Unique
 from onejob.core.errors import UnknownBlocker
 from onejob.core.job import ChainId, Claimed, JobId, NewJob, State
+from onejob.core.lane import LanePlan
 from onejob.core.lifecycle import Move, Settlement
 from onejob.core.options import JobOptions, encode_options
 from onejob.store import Amended, Amendment, Blocker, JobStore, Settled
@@ -153,6 +154,20 @@ class TestBlockers:
 
 
 class TestFailedBlockers:
+    @pytest.mark.parametrize("queue", ["q", "r"])
+    @pytest.mark.parametrize("lane", [None, LanePlan("lane")])
+    async def test_who_fails_at_once_holds_no_key_for_the_next_of_its_batch(
+        self, store: JobStore, queue: str, lane: LanePlan | None
+    ) -> None:
+        blocker = await put(store, job(queue=queue))
+        await store.amend([blocker.id], Amendment.REVOKE)
+        first = waiting_for(blocker.id, unique=Unique.in_flight())
+        second = job(unique=Unique.once(), lane=lane)
+        answers = await store.enqueue([first, second, first])
+        assert [answer.id for answer in answers] == [first.id, second.id, first.id]
+        assert await state_of(store, first.id) is State.FAILED
+        assert await started_ids(store) == [second.id]
+
     @pytest.mark.parametrize("when", ["before", "after"])
     async def test_a_failed_blocker_fails_who_needs_it_with_the_reason(
         self, store: JobStore, when: str

@@ -133,6 +133,19 @@ class TestDeadChains:
         await go_on(store, copy, queue="dead", delay=HOUR)
         assert await amended(store, chain, Amendment.RETRY) is Amended.RUNNING
 
+    async def test_a_dead_letter_that_has_gone_on_is_meant_by_an_original_that_is_gone(
+        self, store: JobStore
+    ) -> None:
+        original, letter = await buried(store)
+        assert await amended(store, original.id, Amendment.DELETE) is Amended.DELETED
+        [copy] = await start(store, queues=("dead",))
+        await go_on(store, copy, queue="dead")
+        [last] = await start(store, queues=("dead",))
+        assert await amended(store, original.id, Amendment.DELETE) is Amended.RUNNING
+        assert await finish(store, last) is Settled.DONE
+        assert await amended(store, original.id, Amendment.DELETE) is Amended.DELETED
+        assert await store.job(letter.id) is None
+
     async def test_a_dead_letter_that_has_gone_on_goes_with_all_its_jobs(self, store: JobStore) -> None:
         original, letter = await buried(store)
         [copy] = await start(store, queues=("dead",))

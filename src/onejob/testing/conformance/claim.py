@@ -6,12 +6,14 @@ import asyncio
 from collections import Counter
 
 from onejob.core.dedup import Unique
-from onejob.core.job import State, WorkerId
+from onejob.core.job import JobId, State, WorkerId
 from onejob.core.judge import Outcome
-from onejob.core.lifecycle import Move
-from onejob.store import Ask, JobStore
+from onejob.core.lane import LanePlan, Rate
+from onejob.core.lifecycle import Move, Settlement
+from onejob.store import Ask, JobStore, QueueChange, Settled
 from onejob.testing.clock import FakeClock
 from onejob.testing.conformance.steps import (
+    LEASE,
     finish,
     job,
     look,
@@ -147,3 +149,71 @@ class TestClaim:
         await store.claim(Ask(WorkerId("quiet"), ("q",), 1))
         assert await store.expired(10) == []
         assert [(worker.id, worker.running) for worker in await store.workers()] == [("quiet", 1)]
+
+
+class TestStock:
+    """What a claim starts beyond its limit."""
+
+    async def test_plain_jobs_start_for_the_stock_in_order(self, store: JobStore) -> None:
+        made = [job(priority=number % 2) for number in range(6)]
+        await store.enqueue(made)
+        claims = await store.claim(Ask(WorkerId("w"), ("q",), 2, stock=3))
+        assert [one.id for one in claims.jobs] == [made[n].id for n in (1, 3, 5, 0, 2)]
+        assert {one.attempt for one in claims.jobs} == {1}
+
+    async def test_without_a_free_slot_they_start_all_the_same(self, store: JobStore) -> None:
+        made = [job() for _ in range(4)]
+        await store.enqueue(made)
+        first = await store.claim(Ask(WorkerId("w"), ("q",), 1))
+        reply = await store.settle(
+            [Settlement(first.jobs[0].lease, Move.COMPLETE)], Ask(WorkerId("w"), ("q",), 0, stock=2)
+        )
+        assert [one.id for one in reply.claims.jobs] == [made[1].id, made[2].id]
+
+    async def test_a_job_of_a_lane_and_what_is_behind_it_do_not(self, store: JobStore) -> None:
+        lane = LanePlan("lane", concurrency=9)
+        made = [job(), job(), job(), job(lane=lane), job()]
+        await store.enqueue(made)
+        assert await _stocked(store, 1, 0) == [made[0].id]
+        assert await _stocked(store, 1, 9) == [made[1].id, made[2].id]
+        assert await _stocked(store, 0, 9) == []
+        assert await _stocked(store, 1, 9) == [made[3].id]
+        assert await _stocked(store, 0, 9) == [made[4].id]
+
+    async def test_a_job_that_was_lost_with_its_worker_and_what_is_behind_it_do_not(
+        self, store: JobStore, clock: FakeClock
+    ) -> None:
+        lost, made = job(), [job(), job()]
+        await put(store, lost)
+        claimed = await start_one(store, worker="dead")
+        clock.tick(LEASE + 1)
+        assert await finish(store, claimed, Move.LOSE) is Settled.DONE
+        await store.enqueue(made)
+        assert await _stocked(store, 0, 9) == []
+        assert await _stocked(store, 1, 9) == [lost.id]
+        assert await _stocked(store, 0, 9) == [one.id for one in made]
+
+    async def test_a_job_that_must_not_be_lost_and_what_is_behind_it_do_not(self, store: JobStore) -> None:
+        made = [job(), job(max_crashes=0), job()]
+        await store.enqueue(made)
+        assert await _stocked(store, 0, 9) == [made[0].id]
+        assert await _stocked(store, 1, 0) == [made[1].id]
+
+    async def test_nothing_of_a_queue_with_limits_does(self, store: JobStore) -> None:
+        await store.set_queue("q", QueueChange(concurrency=3))
+        await store.set_queue("r", QueueChange(rate=Rate(3, 60)))
+        made = [job(), job(queue="r"), job(), job(queue="r")]
+        await store.enqueue(made)
+        assert await _stocked(store, 1, 9, "q", "r") == [made[0].id]
+        assert await _stocked(store, 0, 9, "q", "r") == []
+        assert await _stocked(store, 3, 0, "q", "r") == [made[2].id, made[1].id, made[3].id]
+
+    async def test_queues_are_visited_in_order(self, store: JobStore) -> None:
+        made = [job(queue="r"), job(), job(queue="r"), job()]
+        await store.enqueue(made)
+        assert await _stocked(store, 1, 2, "q", "r") == [made[1].id, made[3].id, made[0].id]
+
+
+async def _stocked(store: JobStore, limit: int, stock: int, *queues: str) -> list[JobId]:
+    claims = await store.claim(Ask(WorkerId("w"), queues or ("q",), limit, stock))
+    return [one.id for one in claims.jobs]

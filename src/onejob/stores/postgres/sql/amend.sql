@@ -14,12 +14,15 @@ left join (
         n.place, g.id, coalesce(t.state, g.state) as state,
         g.chain is null and t.state is null and g.blockers = 0 and g.state <> 'blocked' and not g.awaited
         and not exists (
-            select 1 from onejob.blocker b join onejob.job w on w.id = b.job where b.chain = g.id and w.ended is null
+            select 1 from onejob.blocker b
+            where b.chain = g.id
+                and exists (select 1 from onejob.job w where w.id = b.job and w.ended is null offset 0)
+            offset 0
         ) as alone,
         g.digest,
-        g.origin is not null or exists (select 1 from onejob.job l where l.id = n.copy) as lettered
+        g.origin is not null or exists (select 1 from onejob.job l where l.id = n.copy offset 0) as lettered
     from unnest($2::uuid[], $3::uuid[]) with ordinality n (id, copy, place)
-    join onejob.job g on g.id = n.id
+    cross join lateral (select * from onejob.job j where j.id = n.id offset 0) g
     left join lateral (
         select t.state from onejob.job t
         where t.chain = coalesce(g.chain, g.id)
@@ -31,9 +34,12 @@ order by s.place;
 
 -- chain: the jobs of the chain that a job belongs to, the last one first.
 select j.id, coalesce(j.chain, j.id), j.state, j.digest, j.queue, j.task, j.plan, j.since, j.key, j.blockers
-from onejob.job n
-join onejob.job j on j.id = coalesce(n.chain, n.id) or j.chain = coalesce(n.chain, n.id)
-where n.id = $1::uuid
+from (select coalesce(n.chain, n.id) as root from onejob.job n where n.id = $1::uuid offset 0) c
+cross join lateral (
+    select * from onejob.job f where f.id = c.root
+    union all
+    select * from onejob.job t where t.chain = c.root
+) j
 order by j.chain_index desc;
 
 

@@ -35,88 +35,93 @@ outlook as materialized (
             false
         ) as overdue,
         exists (select 1 from onejob.recheck) as unresolved,
-        (
-            select min(d.due) from asked q
-            cross join lateral (
-                select j.due from onejob.job j
-                where j.state = 'delayed' and j.lane is null and j.queue = q.name
-                order by j.due
-                limit 1
-            ) d
-        ) as due,
-        (
-            select min(d.due) from asked q
-            cross join lateral (
-                select j.due from onejob.job j
-                where j.state = 'delayed' and j.lane is not null and j.queue = q.name
-                order by j.due
-                limit 1
-            ) d
-        ) as due_in_lane,
-        (
-            select min(o.opens_at) from asked q
-            cross join lateral (
-                select l.opens_at from onejob.lane l
-                where l.queue = q.name and l.opens_at is not null
-                order by l.opens_at
-                limit 1
-            ) o
-        ) as opens_at,
-        coalesce(
-            (
-                select max(o.closed) from asked q
-                cross join lateral (
-                    select l.opens_at - l.rate_per as closed from onejob.lane l
+        a.due, a.due_in_lane, a.opens_at, coalesce(a.closed > i.now + 1000, false) as set_back, a.touched, a.rated
+    from instant i
+    cross join (
+        select
+            min(
+                (
+                    select j.due from onejob.job j
+                    where j.state = 'delayed' and j.lane is null and j.queue = q.name
+                    order by j.due
+                    limit 1
+                )
+            ) as due,
+            min(
+                (
+                    select j.due from onejob.job j
+                    where j.state = 'delayed' and j.lane is not null and j.queue = q.name
+                    order by j.due
+                    limit 1
+                )
+            ) as due_in_lane,
+            min(
+                (
+                    select l.opens_at from onejob.lane l
+                    where l.queue = q.name and l.opens_at is not null
+                    order by l.opens_at
+                    limit 1
+                )
+            ) as opens_at,
+            max(
+                (
+                    select l.opens_at - l.rate_per from onejob.lane l
                     where l.queue = q.name and l.opens_at is not null
                     order by l.opens_at - l.rate_per desc
                     limit 1
-                ) o
-            ) > i.now + 1000,
-            false
-        ) as set_back,
-        exists (
-            select 1 from asked q
-            cross join lateral (select 1 from onejob.touch t where t.queue = q.name order by t.number limit 1) t
-        ) as touched,
-        exists (
-            select 1 from asked q
-            cross join lateral (
-                select 1 from onejob.lane l where l.queue = q.name and l.rate_max is not null order by l.queue limit 1
-            ) r
-        ) as rated
-    from instant i
+                )
+            ) as closed,
+            count((select t.number from onejob.touch t where t.queue = q.name order by t.number limit 1)) > 0 as touched,
+            count(
+                (
+                    select l.queue from onejob.lane l
+                    where l.queue = q.name and l.rate_max is not null
+                    order by l.queue
+                    limit 1
+                )
+            ) > 0 as rated
+        from asked q
+    ) a
 )
 
--- start_turn: up to $4 waiting jobs of the queues asked for start, best priority first, then by due time, then by
--- acceptance; none if there is more to be done in these queues first, unless $8. Rows locked by others are skipped.
+-- start_turn: up to $4[1] waiting jobs of the queues asked for start, best priority first, then by due time, then by
+-- acceptance; after the first $4[2] only as long as none of their queue has a lane, was once lost with its worker, or must
+-- never be. None if there is more to be done in these queues first, unless $8. Rows locked by others are skipped. What is
+-- locked stays where it is, so that it is found again by its place; unless it was changed after the statement began, and
+-- then it does not start, but counts as skipped.
 turn as materialized (
-    select t.seq, q.name
-    from asked q
-    cross join lateral (
-        select s.seq
-        from (
-            select j.seq from onejob.job j
-            where j.state = 'waiting' and j.queue = q.name
-                and (j.expires is null or j.expires > (select i.now from instant i))
-            order by j.priority desc, j.due, j.seq
-            limit 10000
-            for update skip locked
-        ) s
-        limit q.room
-    ) t
-    where $8::boolean or (
-        select
-            not (o.limited or o.overdue or o.unresolved or o.set_back or o.touched or o.rated)
-            and coalesce(least(o.due, o.due_in_lane, o.opens_at) > o.now, true)
-        from outlook o
-    )
-    limit $4::bigint
+    select n.place
+    from (
+        select t.place, t.plain, row_number() over () as number
+        from asked q
+        cross join lateral (
+            select s.place, bool_and(s.plain) over (rows between unbounded preceding and current row) as plain
+            from (
+                select j.ctid as place, j.lane is null and j.crashes = 0 and j.max_crashes > 0 as plain
+                from onejob.job j
+                where j.state = 'waiting' and j.queue = q.name
+                    and (j.expires is null or j.expires > (select i.now from instant i))
+                order by j.priority desc, j.due, j.seq
+                limit 10000
+                for update skip locked
+            ) s
+            limit q.room
+        ) t
+        where $8::boolean or (
+            select
+                not (o.limited or o.overdue or o.unresolved or o.set_back or o.touched or o.rated)
+                and coalesce(least(o.due, o.due_in_lane, o.opens_at) > o.now, true)
+            from outlook o
+        )
+    ) n
+    where n.number <= ($4::bigint[])[2] or n.plain
+    limit ($4::bigint[])[1]
 ),
 started as (
     update onejob.job j
     set state = 'running', attempt = j.attempt + 1, lease = $6::bytea, worker = $5::text,
         started = (select i.now from instant i)
-    where j.seq = any(array(select t.seq from turn t))
+    where j.ctid = any(array(select t.place from turn t))
     returning
         /* claimed */
 ),
@@ -137,18 +142,18 @@ registered as (
 ,
 /* start_turn */
 
--- outlook_columns: what the queues have to expect, and whether a job was skipped because somebody has locked it.
+-- outlook_columns: what the queues have to expect, and whether a job was skipped because somebody has it.
 o.now, o.limited, o.overdue, o.unresolved, o.due, o.due_in_lane, o.opens_at, o.set_back, o.touched, o.rated,
-(select count(*) from turn) < $4::bigint and exists (
+(select count(*) from started) < ($4::bigint[])[2] and exists (
     select 1 from asked q
     cross join lateral (
         select 1 from onejob.job j
-        where j.state = 'waiting' and j.queue = q.name and j.seq <> all(array(select t.seq from turn t))
+        where j.state = 'waiting' and j.queue = q.name and j.seq <> all(array(select s.seq from started s))
             and (j.expires is null or j.expires > (select i.now from instant i))
         order by j.priority desc, j.due, j.seq
         limit 1
     ) w
-    where q.room > (select count(*) from turn t where t.name = q.name)
+    where q.room > (select count(*) from started s where s.queue = q.name)
 ) as skipped
 
 -- no_job: nothing, in place of a job.

@@ -339,11 +339,16 @@ with standing as materialized (
             select count(*) from onejob.job j
             where j.queue = l.queue and j.lane = l.key and j.place >= 2 and coalesce(j.state, '') = 'waiting'
         ) as waiting,
-        exists (select 1 from onejob.job j where j.queue = l.queue and j.lane = l.key and j.place is not null) as live,
-        exists (select 1 from onejob.job j where j.queue = l.queue and j.lane = l.key and j.place = 1)
+        exists (
+            select 1 from onejob.job j
+            where j.queue = l.queue and j.lane = l.key and j.place is not null
+            offset 0
+        ) as live,
+        exists (select 1 from onejob.job j where j.queue = l.queue and j.lane = l.key and j.place = 1 offset 0)
             or exists (
                 select 1 from onejob.job j
                 where j.queue = l.queue and j.lane = l.key and j.place = 3 and coalesce(j.state, '') = 'parked'
+                offset 0
             ) as lined_up
     from unnest($1::text[], $2::text[]) as w (queue, key)
     cross join lateral (

@@ -1,5 +1,5 @@
 -- prune: remove what has been kept long enough; memory of a window outlives its job. What others have locked is left
--- for the next round.
+-- for the next round. What each row depends on is looked up by itself (`offset 0`), as in enqueue.sql.
 
 -- clock: the instant of the whole operation.
 select coalesce($1::bigint, (extract(epoch from clock_timestamp()) * 1000)::bigint);
@@ -62,13 +62,15 @@ with last as (
     from onejob.job j
     where j.state = $1::text and j.ended is not null and j.ended <= $2::bigint
         and not exists (
-            select 1 from onejob.job t where t.chain = coalesce(j.chain, j.id) and t.chain_index > j.chain_index
+            select 1 from onejob.job t
+            where t.chain = coalesce(j.chain, j.id) and t.chain_index > j.chain_index
+            offset 0
         )
         and not exists (
-            select 1
-            from onejob.blocker b
-            join onejob.job w on w.id = b.job
-            where b.chain = coalesce(j.chain, j.id) and w.ended is null
+            select 1 from onejob.blocker b
+            where b.chain = coalesce(j.chain, j.id)
+                and exists (select 1 from onejob.job w where w.id = b.job and w.ended is null offset 0)
+            offset 0
         )
     order by j.ended
     limit $3::bigint
@@ -122,11 +124,17 @@ with unused as (
     select l.queue, l.key
     from onejob.lane l
     where l.rate_max is not null
-        and not exists (select 1 from onejob.job j where j.queue = l.queue and j.lane = l.key and j.place is not null)
         and not exists (
-            select 1 from onejob.start s where s.queue = l.queue and s.lane = l.key and s.at > $1::bigint - l.rate_per
+            select 1 from onejob.job j
+            where j.queue = l.queue and j.lane = l.key and j.place is not null
+            offset 0
         )
-        and not exists (select 1 from onejob.touch t where t.queue = l.queue and t.lane = l.key)
+        and not exists (
+            select 1 from onejob.start s
+            where s.queue = l.queue and s.lane = l.key and s.at > $1::bigint - l.rate_per
+            offset 0
+        )
+        and not exists (select 1 from onejob.touch t where t.queue = l.queue and t.lane = l.key offset 0)
     limit $2::bigint
     for update of l skip locked
 ), starts as (

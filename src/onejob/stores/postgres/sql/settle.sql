@@ -223,7 +223,7 @@ over as (
 
 -- outcome: the instant; which settlements held, if not all, and which found a flag; the queues in which jobs or chains
 -- ended, and those to which jobs came back or in which there is room again; whether slots were given back; the numbers
--- of notes, and the chains that were noted.
+-- of notes, and the chains that were noted; and whether any of the jobs was more than bare.
 (select i.now from instant i),
 (select coalesce(array_agg(id), '{}') from changed having count(*) < cardinality($9::uuid[])),
 (select array_agg(id) from changed where state = 'revoked'),
@@ -238,23 +238,28 @@ over as (
         or exists (select 1 from onejob.queue q where q.name = e.queue and q.concurrency is not null)
 ),
 exists (select 1 from changed where lane is not null), (select array_agg(number) from noted),
-(select array_agg(chain) from noted)
+(select array_agg(chain) from noted),
+exists (select 1 from changed where lane is not null or digest is not null or chain is not null or awaited)
 
 -- no_outcome: nothing, in place of an outcome.
-null, null, null, null, null, null, null, null
+null, null, null, null, null, null, null, null, null
 
 -- alone: in place of a claim.
 /* claim.instant */
 , unused as (
-    select $2::text[], $3::bigint[], $4::bigint, $5::text, $6::bytea, $7::bigint, $8::boolean
+    select $2::text[], $3::bigint[], $4::bigint[], $5::text, $6::bytea, $7::bigint, $8::boolean
 )
 
--- then_start: the claim beside it; not if what ends must be looked at first, because others may start by it.
+-- then_start: the claim beside it; only a look if what ends must be looked at first, because others may start by it.
 asked as materialized (
-    select q.name, q.room, q.number
+    select
+        q.name, q.number,
+        case
+            when (select count(*) from changed) < cardinality($9::uuid[]) then 0
+            when exists (select 1 from changed c where c.lane is not null or (c.over and c.awaited)) then 0
+            else q.room
+        end as room
     from unnest($2::text[], $3::bigint[]) with ordinality as q (name, room, number)
-    where (select count(*) from changed) = cardinality($9::uuid[])
-        and not exists (select 1 from changed c where c.lane is not null or (c.over and c.awaited))
 )
 ,
 /* claim.outlook */
@@ -329,4 +334,59 @@ select
 /* claim.no_outlook */
 ,
 /* no_outcome */
+from started j;
+
+-- bare: whether a job runs under its lease, has no key, lane or chain, and nobody waits for it.
+j.state in ('running', '') and j.digest is null and j.lane is null and j.chain is null
+and not j.awaited and not j.aborting
+and j.lease =
+/* token */
+
+-- complete_bare_and_start: completions of bare jobs, while nobody is asked to stop, and the claim beside them; nothing,
+-- if they are not all bare. This is what most jobs need, and half of what `complete_and_start` has to make ready before it
+-- begins. A job that is changed at that very moment may be left.
+with
+/* claim.instant */
+,
+mine as materialized (
+    select j.ctid as place from onejob.job j
+    where j.id = any($9::uuid[]) and not exists (select 1 from onejob.flag) and
+/* bare */
+),
+changed as (
+    update onejob.job j
+    set ended = (select i.now from instant i), state = 'completed', error = null,
+        result = ($11::bytea[])[width_bucket(j.id, $9::uuid[])]
+    where j.ctid = any(array(select m.place from mine m))
+        and (select count(*) from mine) = cardinality($9::uuid[]) and
+/* bare */
+    returning
+        j.id, j.queue
+),
+over as materialized (
+    select array_agg(c.queue) as queues, coalesce(sum(c.number), 0) = cardinality($9::uuid[]) as complete
+    from (select queue, count(*) as number from changed group by queue) c
+),
+asked as materialized (
+    select q.name, q.room, q.number
+    from unnest($2::text[], $3::bigint[]) with ordinality as q (name, room, number)
+    where (select v.complete from over v)
+)
+,
+/* claim.outlook */
+,
+/* claim.start_turn */
+select
+/* claim.no_job */
+,
+/* claim.outlook_columns */
+    , case when not v.complete then (select coalesce(array_agg(c.id), '{}') from changed c) end, v.queues,
+    (select array_agg(q.name) from onejob.queue q where q.name = any(v.queues) and q.concurrency is not null)
+from outlook o
+cross join over v
+union all
+select
+    j.*,
+/* claim.no_outlook */
+    , null, null, null
 from started j;

@@ -24,6 +24,9 @@ select place, chain, needed from onejob_blocker where job = :job order by place;
 -- renew: whether the chain that a job waits for at a place lives.
 update onejob_blocker set live = ? where job = ? and place = ?;
 
+-- any: one row if anybody waits for any chain; every id is more than nothing.
+select 1 from onejob_blocker where live = 1 and job > x'' limit 1;
+
 -- let_go: chains that have ended hold up nobody any more; whom they did, and whether it needed them.
 update onejob_blocker set live = 0 where chain in carray(:chains) and live = 1 returning job, chain, needed;
 

@@ -28,18 +28,20 @@ set state = 'parked', place = iif(place = 0, 1, place)
 where state = 'delayed' and lane is not null and queue = :queue and due <= :now
 returning lane;
 
--- claim: up to :limit waiting jobs of a queue, best priority first, then by due time, then by acceptance.
-update onejob_job
-set state = 'running', attempt = attempt + 1, lease = :lease, worker = :worker, started = :now
-where seq in (
-    select seq from onejob_job
-    where state = 'waiting' and queue = :queue and (expires is null or expires > :now)
-    order by priority desc, due, seq
-    limit :limit
-)
-returning
-    id, cast(task as blob), payload, options, attempt, failures, crashes, max_crashes, misses, accepted, due,
-    cast(key as blob), priority, seq, cast(lane as blob), chain, chain_index, blockers;
+-- next: up to :limit waiting jobs of a queue as they will have started, best priority first, then by due time, then by
+-- acceptance.
+select
+    id, cast(task as blob), payload, options, attempt + 1, failures, crashes, max_crashes, misses, accepted, due,
+    cast(key as blob), priority, seq, cast(lane as blob), chain, chain_index, blockers, digest
+from onejob_job
+where state = 'waiting' and queue = :queue and (expires is null or expires > :now)
+order by priority desc, due, seq
+limit :limit;
+
+-- start: they run from now on. "or fail" is for the reason that `lanes.release_next` gives.
+update or fail onejob_job
+set state = 'running', attempt = attempt + 1, lease = ?1, worker = ?2, started = ?3
+where seq in carray(?4) and state = 'waiting';
 
 -- outlook: what time brings to a queue (its next delayed job, a lane that opens), whether any lane has a rate, and
 -- the queue's own limits. Lanes that a clock since set back has closed for too long are looked at now.

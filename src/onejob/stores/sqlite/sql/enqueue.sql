@@ -27,6 +27,21 @@ select id from onejob_job where id between :lowest and :highest limit :most;
 -- find_job: one row if a job of that id was ever accepted and is still stored.
 select 1 from onejob_job where id = :id;
 
+-- plain_columns: what is written of a job without key, lane and blockers.
+id, payload, queue, task, state, priority, due, accepted, updated, since, expires, options, max_crashes
+
+-- insert_plain_job: a new job without key, lane and blockers; an id that is already there is left alone.
+insert into onejob_job (/* plain_columns */)
+values (?10, ?11, ?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, ?7, ?8, ?9)
+on conflict (id) do nothing;
+
+-- insert_plain_alike: several of them that are alike; each value is an id and a payload.
+insert into onejob_job (/* plain_columns */)
+select substr(value, 1, 16), substr(value, 17), ?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, ?7, ?8, ?9
+from carray(?10)
+where true
+on conflict (id) do nothing;
+
 -- insert_job: a new job without a key; an id that is already there is left alone.
 insert into onejob_job (
     id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes, lane,
@@ -43,15 +58,38 @@ insert into onejob_job (
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
     ?22, ?23, iif(?21 is null, null, ?4 = 'parked'));
 
--- take_key: the key now points to the new holder, whatever it pointed to before.
-insert into onejob_key (
-    digest, text, queue, task, holder, generation, since, completed_until, failed_until, follows
+-- key_in_value: where the key ends, as people read it, in a value made of id, digest, fingerprint, key, NUL and payload.
+40 + instr(substr(value, 41), x'00')
+
+-- insert_keyed_alike: several new jobs with keys of their own that are alike; each value is as `key_in_value` says.
+insert into onejob_job (
+    id, payload, digest, fingerprint, key, queue, task, state, priority, due, accepted, updated, since, expires,
+    options, max_crashes, items, plan
 )
-values (?, ?, ?, ?, ?, 1, ?, ?, ?, ?)
-on conflict (digest) do update set
-    text = excluded.text, task = excluded.task, holder = excluded.holder, generation = generation + 1,
+select
+    substr(value, 1, 16), substr(value, 1 + /* key_in_value */), substr(value, 17, 16), substr(value, 33, 8),
+    cast(substr(value, 41, /* key_in_value */ - 41) as text), ?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+from carray(?13);
+
+-- key_columns: what is written of a key that is taken.
+digest, text, queue, task, holder, generation, since, completed_until, failed_until, follows
+
+-- over_former: what is written over whatever the key pointed to before.
+text = excluded.text, task = excluded.task, holder = excluded.holder, generation = generation + 1,
     since = excluded.since, completed_until = excluded.completed_until, failed_until = excluded.failed_until,
-    follows = excluded.follows, absorbed = 0, differing = 0, ended = null, ended_at = null, forget_at = null, fingerprint = null;
+    follows = excluded.follows, absorbed = 0, differing = 0, ended = null, ended_at = null, forget_at = null, fingerprint = null
+
+-- take_key: the key now points to the new holder, whatever it pointed to before.
+insert into onejob_key (/* key_columns */)
+values (?, ?, ?, ?, ?, 1, ?, ?, ?, ?)
+on conflict (digest) do update set /* over_former */;
+
+-- take_keys: several vacant keys now point to new holders that are alike; each value is as `key_in_value` says.
+insert into onejob_key (/* key_columns */)
+select
+    substr(value, 17, 16), cast(substr(value, 41, /* key_in_value */ - 41) as text), ?1, ?2, substr(value, 1, 16), 1,
+    ?3, ?4, ?5, null
+from carray(?6);
 
 -- change_holder: new payload and due time for a queued holder; one that waits for another goes on waiting.
 update onejob_job

@@ -8,12 +8,41 @@ where id in carray(:ids) and state = 'running';
 -- alive: the workers that have not stopped beating.
 select id from onejob_worker where alive_until > :now;
 
--- settle: one attempt's end. Only completion wipes out the last error.
-update onejob_job
-set state = ?1, ended = ?2, due = coalesce(?3, due), attempt = attempt + ?4, failures = failures + ?5,
+-- changes: what an attempt's end writes. Only completion wipes out the last error.
+state = ?1, ended = ?2, due = coalesce(?3, due), attempt = attempt + ?4, failures = failures + ?5,
     crashes = crashes + ?6, misses = misses + ?7, result = ?8,
     error = iif(?1 = 'completed', null, coalesce(?9, error)), place = ?10
-where seq = ?11 and state = 'running' and lease = ?12;
+
+-- settle: one attempt's end.
+update onejob_job set /* changes */ where seq = ?11 and state = 'running' and lease = ?12;
+
+-- settle_alike: the same end of several attempts, under one lease.
+update onejob_job set /* changes */ where seq in carray(?11) and state = 'running' and lease = ?12;
+
+-- as_claimed: attempts under one lease that nobody asked to stop, and whose jobs still have a key or none, as ?4 says.
+state = 'running' and lease = ?3 and aborting = 0 and (digest is null) = ?4
+
+-- completion: what their end writes. In place of their lease, each has the mark of this end.
+state = 'completed', ended = ?1, error = null, lease = ?2
+
+-- complete: attempts without result and lane. "or fail" is for the reason that `lanes.release_next` gives.
+update or fail onejob_job set /* completion */, result = null where seq in carray(?5) and /* as_claimed */;
+
+-- complete_in_lanes: attempts without result.
+update or fail onejob_job set /* completion */, result = null, place = null where seq in carray(?5) and /* as_claimed */;
+
+-- complete_with_results: attempts without lane; each value is an id and a result.
+update or fail onejob_job set /* completion */, result = substr(value, 17)
+from carray(?5)
+where id = substr(value, 1, 16) and /* as_claimed */;
+
+-- complete_with_results_in_lanes: attempts with both.
+update or fail onejob_job set /* completion */, result = substr(value, 17), place = null
+from carray(?5)
+where id = substr(value, 1, 16) and /* as_claimed */;
+
+-- marked: which of some jobs have ended so.
+select seq from onejob_job where seq in carray(?1) and lease = ?2;
 
 -- roots: the first jobs of chains.
 select id, digest, queue from onejob_job where id in carray(:chains);

@@ -1,18 +1,16 @@
 -- accepting: one newcomer is judged by the holder of its key, and what was decided is written.
 
 local function change_holder(job, id, wanted)
-  local plan, card = job[N_PLAN], card_of(id)
-  local size = plan[P_SIZE] > 0 and plan[P_SIZE] or #job[N_PAYLOAD]
+  local plan, card, payload, size = job[N_PLAN], card_of(id), payload_of(job), payload_size(job)
+  local head = change(id)
   if wanted.append then
     card[SIZE] = (card[SIZE] or #card[PAYLOAD]) + 1 + size
-    card[PAYLOAD], card[ITEMS] = card[PAYLOAD] .. '\n' .. job[N_PAYLOAD], card[ITEMS] + plan[P_ITEMS]
+    card[PAYLOAD], card[ITEMS] = card[PAYLOAD] .. '\n' .. payload, card[ITEMS] + plan[P_ITEMS]
   else
-    card[PAYLOAD], card[FINGERPRINT], card[ITEMS], card[SIZE] = job[N_PAYLOAD], plan[P_FINGERPRINT], plan[P_ITEMS], size
+    card[PAYLOAD], card[FINGERPRINT], card[ITEMS], card[SIZE] = payload, plan[P_FINGERPRINT], plan[P_ITEMS], size
   end
-  card[CALLS] = wanted.calls
   save_card(id)
-  local head = change(id)
-  head[DUE], head[UPDATED] = wanted.due, NOW
+  head[DUE], head[UPDATED], head[CALLS] = wanted.due, NOW, wanted.calls
   place_queued(id)
   tell('work')
 end
@@ -35,9 +33,9 @@ function take.revoke_from(id, reason)
 end
 
 local function touch_holder(job, holder, decision)
-  local id, superseded = holder.id, 'superseded by job ' .. readable(job[N_ID])
+  local id = holder.id
   if decision.expire_holder then end_queued(id, EXPIRED) end
-  if decision.end_holder then end_queued(id, superseded) end
+  if decision.end_holder then end_queued(id, 'superseded by job ' .. readable(job[N_ID])) end
   if decision.hurry_holder then
     local head = change(id)
     if (head[STATE] == BLOCKED or head[STATE] == DELAYED) and head[DUE] > NOW then head[DUE] = NOW end
@@ -53,23 +51,56 @@ local function touch_holder(job, holder, decision)
   end
 end
 
+-- What a newcomer is answered; most duplicates are kept, of which there is less to say.
 local function answer_of(decision, former)
+  if decision.outcome == 'kept' and not decision.replayed then
+    return { decision.holder, decision.state, decision.age,
+      (decision.payload_differs and 2 or 0) + (decision.options_differ and 1 or 0) }
+  end
   local lane = former and { former[L_CONCURRENCY], former[L_MAX], former[L_PER], former[L_HOLD] } or false
   return { decision.id, decision.outcome, decision.verdict, decision.holder or false, decision.state or false, decision.age or 0,
     decision.payload_differs and 1 or 0, decision.options_differ and 1 or 0, lane }
 end
 
+-- Accepts a newcomer; returns its answer, whose id it was given, and the outcome. The answer to most is 1: it was created.
 local function accept(job)
-  local plan, id = job[N_PLAN], job[N_ID]
-  local holder = plan and holder_of(plan[P_DIGEST])
+  local plan, id, former = job[N_PLAN], job[N_ID], nil
+  local holder = plan and holder_of(plan[P_DIGEST], plan[P_RULES][R_MAX_ITEMS] > 0)
+  if not holder then
+    if head_of(id) then return 1, id, 'created' end
+    if not brings_more(job) then
+      make_plain(job, made_due(job))
+      return 1, id, 'created'
+    end
+    former = make(job, made_due(job), NOW, false, false)
+    return former and answer_of({ id = id, outcome = 'created', verdict = RUN }, former) or 1, id, 'created'
+  end
   local decision = judge(job, holder)
-  if decision.replayed then return answer_of(decision) end
-  if head_of(id) then return answer_of({ id = id, outcome = 'created', verdict = RUN }) end
-  if holder then touch_holder(job, holder, decision) end
-  local former
+  if decision.replayed then return answer_of(decision), decision.id, decision.outcome end
+  if head_of(id) then return 1, id, 'created' end
+  touch_holder(job, holder, decision)
   if decision.creates then
-    former = make(job, decision)
+    former = make(job, decision.due, decision.since, decision.follows, decision.calls)
     if decision.flag_holder then take.revoke_from(holder.id, 'superseded by job ' .. readable(id)) end
   end
-  return answer_of(decision, former)
+  return answer_of(decision, former), decision.id, decision.outcome
+end
+
+-- Reads, in few calls, what accepting these newcomers needs: whether they are there already, and who holds their keys.
+local function look_up(jobs)
+  if not (jobs[2] or jobs[1][N_PLAN]) then return end
+  local ids, digests, holders = {}, {}, {}
+  for place = 1, #jobs do
+    local job = jobs[place]
+    ids[place] = job[N_ID]
+    if job[N_PLAN] then digests[#digests + 1] = job[N_PLAN][P_DIGEST] end
+  end
+  fetch('k', digests, key_texts)
+  for _, digest in ipairs(digests) do
+    local record = key_of(digest)
+    if record then holders[#holders + 1] = record[K_HOLDER] end
+  end
+  fetch('c', holders, card_texts)
+  for _, holder in ipairs(holders) do ids[#ids + 1] = holder end
+  fetch('j', ids, head_texts)
 end

@@ -1,6 +1,6 @@
 -- ack: messages for a queue, up to a number, have been taken there.
 -- in: target, number
---! records opening
+--! works
 
 local asked = unpack_record(ARGV[3])
 local start = 'o' .. asked[1] .. '\0'

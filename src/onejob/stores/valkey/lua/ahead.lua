@@ -1,6 +1,6 @@
 -- ahead: how many ready jobs of its lane have their turn before a job, if that is ready.
 -- in: id · out: a number
---! reads records
+--! reads
 
 local id = unpack_record(ARGV[3])[1]
 local head = head_of(id)

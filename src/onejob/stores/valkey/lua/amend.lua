@@ -1,7 +1,7 @@
 -- amend: one step of what an operator asks of a chain. A chain may lie in several queues; whoever asks goes from one to the
 -- next, and each step is safe by itself.
 -- in: a step's name and its arguments · out: what it says
---! records opening judge lanes ending making accepting dropping
+--! works
 
 local step = {}
 
@@ -50,6 +50,14 @@ function step.finish(id, reason)
   return 'done'
 end
 
+-- Ends a chain whose next job is lost, because its queue fell back when another node took over. Who asks has looked for it.
+function step.give_up(id)
+  local head = head_of(id)
+  if not head or not head[NEXT] then return 'moved' end
+  post(head[ROOT_QUEUE] or QUEUE, 'over', head[CHAIN] or id, REVOKED, false, 'its next job is gone', NOW)
+  return 'done'
+end
+
 -- Drops a chain that is over; it may have been retried since somebody looked.
 function step.drop(root)
   local head = head_of(root)
@@ -59,16 +67,16 @@ function step.drop(root)
 end
 
 -- Lets a chain of this queue run again from its last job, with its key if it may have it.
-function step.revive(root, id, queue, force, plan, chains, letter)
+function step.revive(root, id, queue, force, rules, chains, letter)
   local head = change(root)
   if not head then return 'moved' end
   local state = head[NEXT] and head[OVER] or head[STATE]
   if state ~= FAILED and state ~= REVOKED then
     return 'moved'
   end
-  local card, digest = card_of(root), head[DIGEST]
-  local holder = digest and plan and holder_of(digest)
-  local with_key = may_revive(root, plan, holder)
+  local card, digest, since = card_of(root), head[DIGEST], head[SINCE] or head[ACCEPTED]
+  local holder = digest and rules and holder_of(digest)
+  local with_key = may_revive(root, rules, holder)
   if not with_key and not force then
     return 'kept'
   end
@@ -80,18 +88,18 @@ function step.revive(root, id, queue, force, plan, chains, letter)
   if not with_key then
     head[DIGEST], card[KEY], card[PLAN] = false, false, false
     save_card(root)
-  elseif plan then
-    take_key(digest, card[KEY], card[TASK], root, card[SINCE], forget_at(plan, 3, card[SINCE]),
-      forget_at(plan, 4, card[SINCE]), follows)
+  elseif rules then
+    take_key(digest, card[KEY], card[TASK], root, since, forget_at(rules, 3, since), forget_at(rules, 4, since), follows)
   end
   post(queue, 'revive', id, follows, chains, QUEUE, letter)
   return 'retried'
 end
 
 -- Makes an original again that is gone: the newcomer, its last error, how many items it has, and its dead letter.
-function step.exhume(job, error, items, letter)
+function step.exhume(text, error, items, letter)
+  local job = read_newcomer(text)
   if head_of(job[N_ID]) then return 'moved' end
-  make(job, { due = NOW, since = NOW })
+  make(job, NOW, NOW, false, false)
   card_of(job[N_ID])[ITEMS] = items
   save_card(job[N_ID])
   if error then set_error(job[N_ID], error) end

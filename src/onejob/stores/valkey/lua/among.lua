@@ -1,6 +1,6 @@
 -- among: those of these jobs that match a filter, as many as one call can look at.
 -- in: ids, a choice · out: jobs, and how many were looked at
---! reads records showing choosing
+--! reads
 
 local asked, looked = unpack_record(ARGV[3]), 0
 for place, id in ipairs(asked[1]) do

@@ -1,6 +1,6 @@
 -- beat: prolong a worker's leases in a queue, and read what it still holds there.
 -- in: worker, for how long, progress · out: id, lease and whether it is asked to stop, of each job it holds
---! records opening
+--! works
 
 local sign = unpack_record(ARGV[3])
 local worker = sign[1]

@@ -1,6 +1,6 @@
 -- blocked: jobs that wait for a chain of this queue.
 -- in: chain, from which member or false, how many at most · out: ids, from which member to go on or false
---! reads records
+--! reads
 
 local LOOKS = 1000
 

@@ -1,6 +1,6 @@
 -- chain: jobs of a chain in their order, from one of them on, as far as they are in this queue and one call can give them.
 -- in: chain, from which job on · out: jobs, and where it goes on
---! reads records showing
+--! reads
 
 local MOST = 250
 

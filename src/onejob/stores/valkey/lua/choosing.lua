@@ -5,7 +5,8 @@
 local BY_STATES, BY_IDS, BY_CHAINS, BY_TASKS, BY_KEYS, BY_LANES, BY_ORIGINS = 1, 2, 3, 4, 5, 6, 7
 local ACCEPTED_BY, ACCEPTED_AFTER, ENDED_BY, PARTS = 8, 9, 10, 11
 
-local chosen, chosen_number = {}, 0
+local chosen, chosen_number
+on_begin(function() chosen, chosen_number = {}, 0 end)
 
 -- True if an id has one of these beginnings: whole bytes, and half of another or false.
 local function begins(id, beginnings)
@@ -34,12 +35,12 @@ local function head_fits(id, head, choice)
     and not (choice[BY_LANES] and not among(head[LANE], choice[BY_LANES]))
     and not (choice[ENDED_BY] and not (head[ENDED] and head[ENDED] <= choice[ENDED_BY]))
 end
-local function card_fits(card, choice)
+local function rest_fits(head, card, choice)
   return not (choice[BY_TASKS] and not like(card[TASK], choice[BY_TASKS]))
     and not (choice[BY_KEYS] and not among(card[KEY], choice[BY_KEYS]))
     and not (choice[BY_ORIGINS] and not like(card[ORIGIN_QUEUE], choice[BY_ORIGINS]))
-    and not (choice[ACCEPTED_BY] and card[ACCEPTED] > choice[ACCEPTED_BY])
-    and not (choice[ACCEPTED_AFTER] and card[ACCEPTED] <= choice[ACCEPTED_AFTER])
+    and not (choice[ACCEPTED_BY] and head[ACCEPTED] > choice[ACCEPTED_BY])
+    and not (choice[ACCEPTED_AFTER] and head[ACCEPTED] <= choice[ACCEPTED_AFTER])
 end
 
 -- Takes a job if it matches; true if its state does. `parts` are letters: o for its options, p its payload, e its error.
@@ -49,10 +50,10 @@ local function choose(id, choice)
   if not head_fits(id, head, choice) then return true end
   local card, parts = card_of(id), choice[PARTS]
   read_bytes = read_bytes + #card[PAYLOAD]
-  if not card_fits(card, choice) then return true end
+  if not rest_fits(head, card, choice) then return true end
   chosen_number = chosen_number + 1
   if parts then
-    chosen[chosen_number] = { id, head[SEQ], card[ACCEPTED], string.find(parts, 'o', 1, true) ~= nil and card[OPTIONS],
+    chosen[chosen_number] = { id, head[SEQ], head[ACCEPTED], string.find(parts, 'o', 1, true) ~= nil and card[OPTIONS],
       string.find(parts, 'p', 1, true) ~= nil and card[PAYLOAD], string.find(parts, 'e', 1, true) ~= nil and error_of(id) or false }
   end
   return true

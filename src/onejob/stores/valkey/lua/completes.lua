@@ -1,6 +1,6 @@
 -- completes: whether a job that completes now under its lease would be completed: nobody else has it, or asked it to stop.
 -- in: id, lease · out: 1 or 0
---! reads records
+--! reads
 
 local asked = unpack_record(ARGV[3])
 local head = head_of(asked[1])

@@ -1,6 +1,6 @@
 -- counts: how many jobs of a queue are in each state.
 -- out: the letter of each state and a number, if it is not zero
---! reads records
+--! reads
 
 local found = {}
 for state in pairs(WORDS) do

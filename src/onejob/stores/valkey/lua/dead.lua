@@ -1,7 +1,7 @@
 -- dead: a page of a queue's dead letters that match a filter, newest first.
 -- in: before which number or false, how many at most, a choice, of which origin or false
 -- out: jobs, and before which number to go on or false
---! reads records showing choosing burying
+--! reads
 
 local LOOKS, FEWEST = 250, 10
 

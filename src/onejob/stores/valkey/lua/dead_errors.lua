@@ -1,7 +1,7 @@
 -- dead_errors: dead letters that nobody has dealt with, by the first line of their error.
 -- in: of which origin or false, from which member or false
 -- out: line, how many, the newest and its number and when it was buried, and when the first and the last were; from where on
---! reads records showing
+--! reads
 
 local LOOKS = 250
 
@@ -15,7 +15,7 @@ for place, member in ipairs(members) do
   if head and head[STATE] ~= COMPLETED and head[STATE] ~= REVOKED then
     local card = card_of(id)
     local line = string.match(error_of(id) or '', '^[^\n]*')
-    local group, at = lines[line], card[ACCEPTED]
+    local group, at = lines[line], head[ACCEPTED]
     read_bytes = read_bytes + #card[PAYLOAD]
     if not group then
       group = { line, 0, id, -1, at, at, at }

@@ -1,6 +1,6 @@
 -- deliver: take messages of another queue (or of this one), each once and in order; those that were taken are passed over.
 -- in: source, then number and message of each · out: how many jobs they removed, and what slots were answered
---! records opening judge lanes ending making accepting dropping scheduling
+--! works
 
 local asked = unpack_record(ARGV[3])
 local source = asked[1]

@@ -1,6 +1,6 @@
 -- drop_schedule: remove a schedule; its jobs stay as they are.
 -- in: id · out: 1 if there was one
---! records opening judge lanes ending making accepting scheduling
+--! works
 
 local id = unpack_record(ARGV[3])[1]
 local found = get('s', id)

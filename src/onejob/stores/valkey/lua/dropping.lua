@@ -1,6 +1,7 @@
 -- dropping: chains that are over go as a whole; memory of a key outlives them.
 
-local dropped = 0
+local dropped
+on_begin(function() dropped = 0 end)
 
 -- A job of a chain that is over goes, and those behind it.
 function take.drop(id)
@@ -8,10 +9,10 @@ function take.drop(id)
     local head = head_of(id)
     if not head or not head[ENDED] then return end
     local card, next_id, next_queue = card_of(id), head[NEXT], head[NEXT_QUEUE]
-    local record = head[DIGEST] and get('k', head[DIGEST])
+    local record = head[DIGEST] and key_of(head[DIGEST])
     if record and record[K_HOLDER] == id then
       record[K_FINGERPRINT] = card[FINGERPRINT]
-      set('k', head[DIGEST], record)
+      save_key(head[DIGEST], record)
     end
     if head[AWAITED] then
       let_go(id, REVOKED, 'it is gone')

@@ -1,6 +1,6 @@
 -- due: schedules whose next slot has come, the most overdue first, and when the next of the others is due.
 -- in: limit · out: records, an instant or false
---! reads records
+--! reads
 
 local found = {}
 for place, member in ipairs(until_time('N', NOW, unpack_record(ARGV[3])[1])) do found[place] = get('s', string.sub(member, 8)) end

@@ -2,7 +2,8 @@
 -- concerns another is a message: for the queue itself it is taken at once, for another it is numbered and kept until
 -- that one has taken it. Messages are taken in their order and once: who takes them knows the last number.
 
-local take, pending, working = {}, {}, false
+local take, pending, working = {}, nil, nil
+on_begin(function() pending, working = {}, false end)
 
 -- Puts a message into the outbox. Numbers grow with the server's time: those of a queue that was lost, or that fell back when
 -- another node took over, are never given again, and so never passed over.
@@ -27,8 +28,13 @@ end
 -- Tells a queue something: `kind` is a function of `take`, the rest its arguments.
 local function post(queue, kind, ...)
   if queue ~= QUEUE then return put_out(queue, { kind, ... }) end
-  pending[#pending + 1] = { kind, ... }
-  if not working then take_pending() end
+  if working then
+    pending[#pending + 1] = { kind, ... }
+  else
+    working = true
+    take[kind](...)
+    take_pending()
+  end
 end
 
 -- Leaves the rest of something long to the next delivery.
@@ -74,12 +80,6 @@ local function place_queued(id)
   touch(head[LANE])
 end
 
-local function forget_key(digest, record)
-  remove('K' .. instant(record[K_SINCE]) .. digest)
-  if record[K_FORGET] then remove('G' .. instant(record[K_FORGET]) .. digest) end
-  call('HDEL', DATA, 'k' .. digest, 'n' .. digest)
-end
-
 local function end_key(root, digest, state, instead)
   for _, member in ipairs(range('f' .. root, -1)) do
     local id = string.sub(member, -16)
@@ -90,11 +90,11 @@ local function end_key(root, digest, state, instead)
     remove(member)
     post(string.sub(member, 34), 'unfollow', string.sub(member, 18, 33), root, instead, QUEUE)
   end
-  local record = get('k', digest)
+  local record = key_of(digest)
   if not record then return end
   if record[K_FOLLOWS] == root then
     record[K_FOLLOWS] = instead
-    set('k', digest, record)
+    save_key(digest, record)
   elseif record[K_HOLDER] == root then
     local till = record[K_FAILED]
     if state == COMPLETED then till = record[K_COMPLETED] end
@@ -105,7 +105,7 @@ local function end_key(root, digest, state, instead)
       if record[K_FORGET] then remove('G' .. instant(record[K_FORGET]) .. digest) end
       record[K_ENDED], record[K_ENDED_AT], record[K_FORGET] = state, NOW, till or NOW
       if record[K_FORGET] < LATEST then add('G' .. instant(record[K_FORGET]) .. digest) end
-      set('k', digest, record)
+      save_key(digest, record)
     end
   end
 end
@@ -135,6 +135,15 @@ function take.over(root, state, instead, error, at)
 end
 
 local function short(error) return error and string.sub(error, 1, 1000) or false end
+
+-- Says again how a chain has ended, if it has: its first jobs fell back when another node took over, and were run anew.
+function take.say_end(id)
+  local head = head_of(id)
+  if not head or not head[ENDED] then return end
+  if head[NEXT] then return post(head[NEXT_QUEUE], 'say_end', head[NEXT]) end
+  local error = head[STATE] ~= COMPLETED and short(error_of(id))
+  post(head[ROOT_QUEUE], 'over', head[CHAIN], head[STATE], false, error, head[ENDED])
+end
 
 -- Does what the end of a job entails; `instead` is whom it was still waiting for, if it never started.
 local function after_end(id, instead)
@@ -171,10 +180,10 @@ local function bury(id, queue, copy)
 end
 function take.bury(copy, task, payload, options, priority, max_crashes, items, error, origin, origin_queue)
   if head_of(copy) then return end
-  local head = new_head()
-  head[STATE], head[PRIORITY], head[DUE] = WAITING, priority, NOW
-  create(copy, head, { task, payload, options, false, false, false, false, false, items, {}, max_crashes, NOW, false,
-    origin, origin_queue, NOW, false })
+  local head = new_head(WAITING, priority, NOW)
+  create(copy, head, card_text({ task, payload, options, false, max_crashes, false, false, items, false, false, false, false, origin,
+    origin_queue }))
+  add_later('d' .. origin_queue .. '\0' .. number(head[SEQ]) .. copy)
   if error then set_error(copy, error) end
   tell('work')
 end
@@ -212,7 +221,7 @@ function take.follow(root, id, queue)
   local head = head_of(root)
   if not head or is_over(head) then return post(queue, 'unfollow', id, root, false, QUEUE) end
   change(root)
-  if not head[DIGEST] then head[DIGEST] = '' end -- so that its end looks for who follows
+  if not head[DIGEST] then head[DIGEST] = '?' end -- so that its end looks for who follows
   add('g' .. root .. id .. queue)
 end
 function take.unfollow(id, root, instead, queue)

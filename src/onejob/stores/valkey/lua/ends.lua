@@ -1,7 +1,7 @@
 -- ends: the last jobs of chains, as far as they are in this queue, and as many as one call can give.
 -- in: chain (false: whatever it is) and from which of its jobs on, each; whether the last jobs are wanted whole
 -- out: for each false if that job is not here, 0 if it is another chain's; or chain, id, state, error, where it goes on, job
---! reads records showing
+--! reads
 
 local HOPS = 1000
 

@@ -1,8 +1,9 @@
 -- enqueue: accept newcomers in order, exactly as if they came one by one; key and job are written together or not at all.
 -- in: newcomers · out: an answer each
---! grows records opening judge lanes ending making accepting
+--! grows
 
-local answers = {}
-for place, job in ipairs(unpack_record(ARGV[3])) do answers[place] = accept(job) end
+local answers, jobs = {}, read_newcomers(ARGV[3])
+look_up(jobs)
+for place = 1, #jobs do answers[place] = (accept(jobs[place])) end
 refresh()
 return reply(answers)

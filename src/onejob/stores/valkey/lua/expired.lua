@@ -1,6 +1,6 @@
 -- expired: running jobs of a queue whose workers have stopped beating, or are not on record, the longest running first.
 -- in: limit · out: jobs as a claim gives them, with lease, worker and start
---! reads records
+--! reads
 
 local limit, found, from = unpack_record(ARGV[3])[1], {}, 'W'
 while true do
@@ -11,13 +11,11 @@ while true do
   if not till or till <= NOW then
     for _, one in ipairs(range('W' .. worker .. '\0', limit)) do
       local id = string.sub(one, -16)
-      local head, card = job_of(id)
-      found[#found + 1] = { id, card[TASK], card[PAYLOAD], card[OPTIONS], head[ATTEMPT], head[FAILURES], head[CRASHES],
-        card[MAX_CRASHES], head[MISSES], card[ACCEPTED], head[DUE], head[CHAIN], head[PLACE_IN_CHAIN], card[KEY], head[LANE],
-        head[BLOCKERS], head[LEASE], worker, head[STARTED] }
+      local head = job_of(id)
+      found[#found + 1] = { id, head_texts[id], card_texts[id], head[CHAIN], head[LANE], head[LEASE], worker, head[STARTED] }
     end
   end
   from = 'W' .. worker .. '\0' .. TOP
 end
-table.sort(found, function(one, other) return one[19] < other[19] end)
+table.sort(found, function(one, other) return one[8] < other[8] end)
 return reply({ unpack(found, 1, math.min(#found, limit)) })

@@ -1,11 +1,11 @@
 -- fire: spend slots, each if its schedule is the one that was read and not paused; its job is on its way with the same
 -- write. Who comes second changes nothing.
 -- in: id, revision, since, slot, next, job or false, queue · out: 1 for each that won
---! records opening judge lanes ending making accepting scheduling
+--! works
 
 local won = {}
 for place, firing in ipairs(unpack_record(ARGV[3])) do
-  local id, found, job = firing[1], get('s', firing[1]), firing[6]
+  local id, found, job = firing[1], get('s', firing[1]), firing[6] and read_newcomer(firing[6])
   local wins = found and found[S_PAUSED] == 0 and found[S_REVISION] == firing[2] and found[S_SINCE] == firing[3]
   won[place] = wins and 1 or 0
   if wins then

@@ -1,6 +1,6 @@
 -- followers: jobs of this queue that start only after a chain has ended, in the order of their acceptance.
 -- in: chain · out: ids
---! reads records
+--! reads
 
 local found = {}
 for place, member in ipairs(range('f' .. unpack_record(ARGV[3])[1], -1)) do found[place] = string.sub(member, -16) end

@@ -1,6 +1,6 @@
 -- held: how many jobs of this queue each of these workers runs.
 -- in: workers · out: a number each
---! reads records
+--! reads
 
 local found = {}
 for place, worker in ipairs(unpack_record(ARGV[3])) do found[place] = count('W' .. worker .. '\0') end

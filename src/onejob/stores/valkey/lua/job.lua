@@ -1,6 +1,6 @@
 -- job: these jobs, as many of them as one call can give.
 -- in: ids · out: a job each, or false if it is not here
---! reads records showing
+--! reads
 
 local found = {}
 for place, id in ipairs(unpack_record(ARGV[3])) do

@@ -1,6 +1,6 @@
 -- jobs: a page of a queue's jobs that match a filter, newest first.
 -- in: before which number or false, how many at most, a choice · out: jobs, and before which number to go on or false
---! reads records showing choosing
+--! reads
 
 local MEMBERS, LOOKS = 4000, 250
 

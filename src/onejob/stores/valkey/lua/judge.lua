@@ -4,150 +4,159 @@
 local RUN, KEEP, UPDATE, POSTPONE, COLLECT = 'r', 'k', 'u', 'p', 'c'
 local FOLLOW, LATER, CANCEL, RAISE = 'f', 'l', 'x', '!'
 local REMEMBERED_CALLS, FULL_SIZE = 8, 1048576
--- The fields of a newcomer, and of its plan.
-local N_ID, N_TASK, N_PAYLOAD, N_PLAN, N_PRIORITY, N_DELAY, N_EXPIRES, N_MAX_CRASHES = 1, 2, 3, 4, 5, 6, 7, 8
-local N_OPTIONS, N_CALLER, N_LANE, N_BLOCKERS, N_RUNS_ANYWAY, N_GRAVE = 9, 10, 11, 12, 13, 14
-local P_DIGEST, P_TEXT, P_FINGERPRINT, P_ITEMS, P_SIZE, P_TABLE, P_WINDOW, P_WAIT = 1, 2, 3, 4, 5, 6, 7, 8
-local P_MAX_WAIT, P_MAX_ITEMS, P_STRICT, P_FORCED, P_RULES = 9, 10, 11, 12, 13
 
-local function column(state, own)
-  if QUEUED[state] then return 0 end
-  if state == RUNNING then return own and 2 or 1 end
-  return state == COMPLETED and 3 or 4
-end
-
-local function verdict_of(plan, standing, age)
-  if plan[P_FORCED] then return RUN end
-  local place = (not plan[P_WINDOW] or age < plan[P_WINDOW]) and standing or standing + 5
-  return string.sub(plan[P_TABLE], place + 1, place + 1)
-end
-
--- Until when a key is remembered after its holder ended like that.
-local function forget_at(plan, ended, since)
-  if string.sub(plan[P_TABLE], ended + 1, ended + 1) == RUN then return false end
-  return plan[P_WINDOW] and since + plan[P_WINDOW] or 2 ^ 62
-end
-
-local function is_overdue(holder) return holder.expires and holder.expires <= NOW and QUEUED[holder.state] end
-
--- The state in which the holder truly stands; nothing if the key is forgotten.
-local function true_state(holder)
-  local state = is_overdue(holder) and REVOKED or holder.state
-  if QUEUED[state] or state == RUNNING then return state end
-  local till = holder.failed_until
-  if state == COMPLETED then till = holder.completed_until end
-  if till and till > NOW then return state end
-end
-
-local function is_full(plan, items) return plan[P_MAX_ITEMS] > 0 and plan[P_MAX_ITEMS] <= items end
-
-local function made(job, former)
-  local plan = job[N_PLAN]
-  local due = NOW + job[N_DELAY]
-  if plan and not is_full(plan, plan[P_ITEMS]) then due = math.max(due, NOW + plan[P_WAIT]) end
-  return { outcome = 'created', verdict = RUN, id = job[N_ID], creates = true, due = due, since = NOW,
-    follows = former and former.follows or false, calls = former and former.calls or {} }
-end
-
-local function answered(decision, job, holder, state, verdict, outcome)
-  local plan = job[N_PLAN]
-  decision.outcome, decision.verdict, decision.holder, decision.state = outcome, verdict, holder.id, state
-  decision.id = outcome == 'created' and job[N_ID] or holder.id
-  decision.age = NOW - holder.since
-  decision.payload_differs = plan[P_FINGERPRINT] ~= holder.fingerprint and verdict ~= COLLECT
-  local lane = job[N_LANE] and job[N_LANE][1] or false
-  decision.options_differ = not holder.gone
-    and not (job[N_PRIORITY] == holder.priority and job[N_OPTIONS] == holder.options and lane == holder.lane)
-  return decision
-end
-
-local function taken(job, holder, state, verdict)
-  local plan, decision = job[N_PLAN], made(job, holder)
-  local running = state == RUNNING
-  if verdict == FOLLOW or (verdict == CANCEL and running) then decision.follows = holder.id end
-  if verdict == LATER then
-    local window = plan[P_WINDOW] or 0
-    decision.due = math.max(decision.due, holder.since + window)
-    decision.since = decision.due
-    -- The holder may outlast its window: who would follow it then follows it now.
-    if verdict_of(plan, column(state, holder.id == job[N_CALLER]), window) == FOLLOW then decision.follows = holder.id end
+local forget_at, made_due, judge, may_revive
+do
+  local function column(state, own)
+    if QUEUED[state] then return 0 end
+    if state == RUNNING then return own and 2 or 1 end
+    return state == COMPLETED and 3 or 4
   end
-  decision.end_holder = verdict == CANCEL and QUEUED[state] or false
-  decision.flag_holder = verdict == CANCEL and running
-  return answered(decision, job, holder, state, verdict, 'created')
-end
 
-local function changing(job, holder, state, verdict, outcome, due)
-  local calls = {}
-  for number, known in ipairs(holder.calls) do calls[number] = known end
-  calls[#calls + 1] = { job[N_ID], outcome, holder.id }
-  while #calls > REMEMBERED_CALLS do table.remove(calls, 1) end
-  return answered({ change = { due = due, append = verdict == COLLECT, calls = calls } }, job, holder, state, verdict, outcome)
-end
+  local function verdict_of(rules, standing, age)
+    if rules[R_FORCED] then return RUN end
+    local place = (not rules[R_WINDOW] or age < rules[R_WINDOW]) and standing or standing + 5
+    return sub(rules[R_TABLE], place + 1, place + 1)
+  end
 
-local function postponed(job, holder, state)
-  local plan = job[N_PLAN]
-  local latest = plan[P_MAX_WAIT] and holder.accepted + plan[P_MAX_WAIT]
-  if latest and NOW >= latest then return changing(job, holder, state, UPDATE, 'updated', holder.due) end
-  local due = NOW + plan[P_WAIT]
-  if latest then due = math.min(due, latest) end
-  if holder.attempt > 0 then due = math.max(due, holder.due) end
-  return changing(job, holder, state, POSTPONE, 'postponed', due)
-end
+  -- Until when a key is remembered after its holder ended like that.
+  function forget_at(rules, ended, since)
+    if sub(rules[R_TABLE], ended + 1, ended + 1) == RUN then return false end
+    return rules[R_WINDOW] and since + rules[R_WINDOW] or 2 ^ 62
+  end
 
-local function collected(job, holder, state)
-  local plan = job[N_PLAN]
-  local items, limit = holder.items + plan[P_ITEMS], plan[P_MAX_ITEMS]
-  local size = plan[P_SIZE] > 0 and plan[P_SIZE] or #job[N_PAYLOAD]
-  if not (items <= limit and holder.size + size < FULL_SIZE) or holder.items >= limit then
-    local decision = taken(job, holder, state, FOLLOW)
-    decision.hurry_holder = holder.attempt == 0 and holder.due > NOW
+  local function is_overdue(holder) return holder.expires and holder.expires <= NOW and QUEUED[holder.state] end
+
+  -- The state in which the holder truly stands; nothing if the key is forgotten.
+  local function true_state(holder)
+    local state = is_overdue(holder) and REVOKED or holder.state
+    if QUEUED[state] or state == RUNNING then return state end
+    local till = holder.failed_until
+    if state == COMPLETED then till = holder.completed_until end
+    if till and till > NOW then return state end
+  end
+
+  local function is_full(rules, items) return rules[R_MAX_ITEMS] > 0 and rules[R_MAX_ITEMS] <= items end
+
+  function made_due(job)
+    local plan, due = job[N_PLAN], NOW + job[N_DELAY]
+    if plan and not is_full(plan[P_RULES], plan[P_ITEMS]) then due = math.max(due, NOW + plan[P_RULES][R_WAIT]) end
+    return due
+  end
+
+  local function made(job, former)
+    return { outcome = 'created', verdict = RUN, id = job[N_ID], creates = true, due = made_due(job), since = NOW,
+      follows = former and former.follows or false, calls = former and former.calls or NOBODY }
+  end
+
+  -- In what a newcomer differs from its key's holder: in its payload, and in its options.
+  local function differences(job, holder, verdict)
+    local lane = job[N_LANE] and job[N_LANE][1] or false
+    return job[N_PLAN][P_FINGERPRINT] ~= holder.fingerprint and verdict ~= COLLECT, not holder.gone
+      and not (job[N_PRIORITY] == holder.priority and options_of(job) == holder.options and lane == holder.lane)
+  end
+
+  local function answered(decision, job, holder, state, verdict, outcome)
+    decision.outcome, decision.verdict, decision.holder, decision.state = outcome, verdict, holder.id, state
+    decision.id = outcome == 'created' and job[N_ID] or holder.id
+    decision.age = NOW - holder.since
+    decision.payload_differs, decision.options_differ = differences(job, holder, verdict)
     return decision
   end
-  local due = holder.due
-  if is_full(plan, items) and holder.attempt == 0 then due = math.min(due, NOW) end
-  return changing(job, holder, state, COLLECT, 'collected', due)
-end
 
-local function judged(job, holder, state)
-  local plan = job[N_PLAN]
-  local verdict = verdict_of(plan, column(state, holder.id == job[N_CALLER]), NOW - holder.since)
-  if verdict == KEEP then
-    if plan[P_STRICT] and plan[P_FINGERPRINT] ~= holder.fingerprint then
-      return answered({}, job, holder, state, RAISE, 'rejected')
+  local function kept(job, holder, state, verdict, outcome)
+    local payload_differs, options_differ = differences(job, holder, verdict)
+    return { outcome = outcome, verdict = verdict, holder = holder.id, state = state, id = holder.id, age = NOW - holder.since,
+      payload_differs = payload_differs, options_differ = options_differ, expire_holder = false }
+  end
+
+  local function taken(job, holder, state, verdict)
+    local rules, decision = job[N_PLAN][P_RULES], made(job, holder)
+    local running = state == RUNNING
+    if verdict == FOLLOW or (verdict == CANCEL and running) then decision.follows = holder.id end
+    if verdict == LATER then
+      local window = rules[R_WINDOW] or 0
+      decision.due = math.max(decision.due, holder.since + window)
+      decision.since = decision.due
+      -- The holder may outlast its window: who would follow it then follows it now.
+      if verdict_of(rules, column(state, holder.id == job[N_CALLER]), window) == FOLLOW then decision.follows = holder.id end
     end
-    return answered({}, job, holder, state, KEEP, 'kept')
-  elseif verdict == RAISE then
-    return answered({}, job, holder, state, RAISE, 'rejected')
-  elseif verdict == UPDATE then
-    return changing(job, holder, state, UPDATE, 'updated', holder.due)
-  elseif verdict == POSTPONE then
-    return postponed(job, holder, state)
-  elseif verdict == COLLECT then
-    return collected(job, holder, state)
+    decision.end_holder = verdict == CANCEL and QUEUED[state] or false
+    decision.flag_holder = verdict == CANCEL and running
+    return answered(decision, job, holder, state, verdict, 'created')
   end
-  return taken(job, holder, state, verdict)
-end
 
--- `holder` is a table: id, state, since, completed_until, failed_until, accepted, due, attempt, priority, options, expires,
--- follows, fingerprint, items, size, calls, gone, lane; or nothing. `replayed` says that a repeated call was recognised.
-local function judge(job, holder)
-  if not job[N_PLAN] or not holder then return made(job) end
-  if holder.id == job[N_ID] then return { id = job[N_ID], outcome = 'created', verdict = RUN, replayed = true } end
-  for _, known in ipairs(holder.calls) do
-    if known[1] == job[N_ID] then return { id = known[3], outcome = known[2], verdict = RUN, replayed = true } end
+  local function changing(job, holder, state, verdict, outcome, due)
+    local calls = {}
+    for number, known in ipairs(holder.calls) do calls[number] = known end
+    calls[#calls + 1] = { job[N_ID], outcome, holder.id }
+    while #calls > REMEMBERED_CALLS do table.remove(calls, 1) end
+    return answered({ change = { due = due, append = verdict == COLLECT, calls = calls } }, job, holder, state, verdict, outcome)
   end
-  local state = true_state(holder)
-  local decision = state and judged(job, holder, state) or made(job, holder)
-  decision.expire_holder = is_overdue(holder) or false
-  return decision
-end
 
--- Whether an operator's retry of an ended job may have its key: vacant, its own, or the cell says run.
-local function may_revive(id, plan, holder)
-  local state = holder and true_state(holder)
-  if not plan or not state or holder.id == id then return true end
-  local place = column(state, false)
-  if plan[P_WINDOW] and NOW - holder.since >= plan[P_WINDOW] then place = place + 5 end
-  return string.sub(plan[P_TABLE], place + 1, place + 1) == RUN
+  local function postponed(job, holder, state)
+    local rules = job[N_PLAN][P_RULES]
+    local latest = rules[R_MAX_WAIT] and holder.accepted + rules[R_MAX_WAIT]
+    if latest and NOW >= latest then return changing(job, holder, state, UPDATE, 'updated', holder.due) end
+    local due = NOW + rules[R_WAIT]
+    if latest then due = math.min(due, latest) end
+    if holder.attempt > 0 then due = math.max(due, holder.due) end
+    return changing(job, holder, state, POSTPONE, 'postponed', due)
+  end
+
+  local function collected(job, holder, state)
+    local plan = job[N_PLAN]
+    local items, limit = holder.items + plan[P_ITEMS], plan[P_RULES][R_MAX_ITEMS]
+    if not (items <= limit and holder.size + payload_size(job) < FULL_SIZE) or holder.items >= limit then
+      local decision = taken(job, holder, state, FOLLOW)
+      decision.hurry_holder = holder.attempt == 0 and holder.due > NOW
+      return decision
+    end
+    local due = holder.due
+    if is_full(plan[P_RULES], items) and holder.attempt == 0 then due = math.min(due, NOW) end
+    return changing(job, holder, state, COLLECT, 'collected', due)
+  end
+
+  local function judged(job, holder, state)
+    local plan = job[N_PLAN]
+    local verdict = verdict_of(plan[P_RULES], column(state, holder.id == job[N_CALLER]), NOW - holder.since)
+    if verdict == KEEP then
+      if plan[P_RULES][R_STRICT] and plan[P_FINGERPRINT] ~= holder.fingerprint then
+        return kept(job, holder, state, RAISE, 'rejected')
+      end
+      return kept(job, holder, state, KEEP, 'kept')
+    elseif verdict == RAISE then
+      return kept(job, holder, state, RAISE, 'rejected')
+    elseif verdict == UPDATE then
+      return changing(job, holder, state, UPDATE, 'updated', holder.due)
+    elseif verdict == POSTPONE then
+      return postponed(job, holder, state)
+    elseif verdict == COLLECT then
+      return collected(job, holder, state)
+    end
+    return taken(job, holder, state, verdict)
+  end
+
+  -- `holder` is a table: id, state, since, completed_until, failed_until, accepted, due, attempt, priority, options, expires,
+  -- follows, fingerprint, items, size, calls, gone, lane; or nothing. `replayed` says that a repeated call was recognised.
+  function judge(job, holder)
+    if not job[N_PLAN] or not holder then return made(job) end
+    if holder.id == job[N_ID] then return { id = job[N_ID], outcome = 'created', verdict = RUN, replayed = true } end
+    for _, known in ipairs(holder.calls) do
+      if known[1] == job[N_ID] then return { id = known[3], outcome = known[2], verdict = RUN, replayed = true } end
+    end
+    local state = true_state(holder)
+    local decision = state and judged(job, holder, state) or made(job, holder)
+    decision.expire_holder = is_overdue(holder) or false
+    return decision
+  end
+
+  -- Whether an operator's retry of an ended job may have its key: vacant, its own, or the cell says run.
+  function may_revive(id, rules, holder)
+    local state = holder and true_state(holder)
+    if not rules or not state or holder.id == id then return true end
+    local place = column(state, false)
+    if rules[R_WINDOW] and NOW - holder.since >= rules[R_WINDOW] then place = place + 5 end
+    return sub(rules[R_TABLE], place + 1, place + 1) == RUN
+  end
 end

@@ -1,6 +1,6 @@
 -- lanes_in_use: a page of a queue's lanes in use, by key.
 -- in: after which key or false, how many at most · out: lanes as `lane` gives them, after which key to go on or false
---! reads records viewing
+--! reads
 
 local LOOKS = 25
 

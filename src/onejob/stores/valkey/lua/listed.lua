@@ -1,7 +1,7 @@
 -- listed: jobs that match a filter, by members of the index that name them, in no order.
 -- in: where members begin, at which of those to go on, from which member, a choice
 -- out: jobs, how many had the states, at which beginning and from which member to go on or false
---! reads records showing choosing
+--! reads
 
 local LOOKS = 250
 

@@ -1,4 +1,4 @@
 -- made: whether this queue was ever used; of the desk, whether there is a store.
---! reads records
+--! reads
 
 return reply(call('HEXISTS', DATA, 'm'))

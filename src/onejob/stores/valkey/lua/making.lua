@@ -1,52 +1,47 @@
 -- making: a job comes into being, with what it brings: the limits of its lane, whom it waits for, and the key it takes.
 
 local function take_key(digest, text, task, id, since, completed_until, failed_until, follows)
-  local former = get('k', digest)
+  local former = key_of(digest)
   if former then forget_key(digest, former) end
-  add('K' .. instant(since) .. digest)
-  set('k', digest, { text, task, id, former and former[K_GENERATION] + 1 or 1, since, completed_until, failed_until, follows,
+  add_later('K' .. instant(since) .. digest)
+  save_key(digest, { text, task, id, former and former[K_GENERATION] + 1 or 1, since, completed_until, failed_until, follows,
     false, false, false, false })
 end
 
--- Makes a job of a newcomer. `given` is due, since, follows, calls, and of a continuation chain, root_queue and index.
--- Returns the limits that its lane had until now, if it changed them.
-local function make(job, given)
-  local id, plan, lane, blockers = job[N_ID], job[N_PLAN], job[N_LANE], job[N_BLOCKERS]
-  local head = new_head()
-  head[PRIORITY], head[DUE], head[FOLLOWS] = job[N_PRIORITY], given.due, given.follows or false
-  head[EXPIRES] = job[N_EXPIRES] and NOW + job[N_EXPIRES] or false
-  head[CHAIN], head[ROOT_QUEUE], head[PLACE_IN_CHAIN] = given.chain or false, given.root_queue or false, given.index or 0
+-- Makes a job of a newcomer; of a continuation, `chain`, `root_queue` and `index` say where it stands. `calls` are those that
+-- changed whom it comes after. Returns the limits that its lane had until now, if it changed them.
+local function make(job, due, since, follows, calls, chain, root_queue, index)
+  local id, plan, lane, blockers = job[N_ID], job[N_PLAN], job[N_LANE], job[N_BLOCKERS] or NOBODY
+  local state = lane and PARKED or WAITING
+  if follows or blockers[1] then
+    state = BLOCKED
+  elseif due > NOW then
+    state = DELAYED
+  end
+  local head = new_head(state, job[N_PRIORITY], due)
+  if plan then head[DIGEST] = plan[P_DIGEST] end
+  if follows then head[FOLLOWS] = follows end
+  if job[N_EXPIRES] then head[EXPIRES] = NOW + job[N_EXPIRES] end
+  if chain then head[CHAIN], head[ROOT_QUEUE], head[PLACE_IN_CHAIN] = chain, root_queue, index end
+  if lane then head[LANE], head[PLACE] = lane[1], state == PARKED and READY or NOT_READY end
+  if since ~= NOW then head[SINCE] = since end
+  if calls and calls[1] then head[CALLS] = calls end
   head[BLOCKERS] = #blockers
-  head[LANE] = lane and lane[1] or false
-  head[DIGEST] = plan and plan[P_DIGEST] or false
-  if head[FOLLOWS] or #blockers > 0 then
-    head[STATE] = BLOCKED
-  elseif head[DUE] > NOW then
-    head[STATE] = DELAYED
-  else
-    head[STATE] = lane and PARKED or WAITING
-  end
-  head[PLACE] = lane and (head[STATE] == PARKED and READY or NOT_READY)
-  local card = { job[N_TASK], job[N_PAYLOAD], job[N_OPTIONS], false, false, false, lane and lane[6], false, 0, given.calls or {},
-    job[N_MAX_CRASHES], given.since, job[N_RUNS_ANYWAY], false, false, NOW, job[N_GRAVE] }
-  if plan then
-    card[KEY], card[PLAN], card[FINGERPRINT], card[ITEMS] = plan[P_TEXT], plan[P_RULES], plan[P_FINGERPRINT], plan[P_ITEMS]
-    card[SIZE] = plan[P_SIZE] > 0 and plan[P_SIZE]
-  end
-  create(id, head, card)
   tell('work')
+  create(id, head, job[N_CARD])
   if plan then
-    take_key(plan[P_DIGEST], plan[P_TEXT], job[N_TASK], id, given.since, forget_at(plan, 3, given.since),
-      forget_at(plan, 4, given.since), head[FOLLOWS])
+    local rules = plan[P_RULES]
+    take_key(plan[P_DIGEST], plan[P_TEXT], task_of(job), id, since, forget_at(rules, 3, since), forget_at(rules, 4, since),
+      follows or false)
   end
   local former
   if lane then
     former = put_lane(lane[1], lane[2], lane[3], lane[4], lane[5])
     touch(lane[1])
   end
-  if #blockers > 0 then
+  if blockers[1] then
     local chains = {}
-    for place, chain in ipairs(blockers) do chains[place] = { chain[1], chain[2] } end
+    for place, waited in ipairs(blockers) do chains[place] = { waited[1], waited[2] } end
     set('b', id, chains)
     wait_for(id, blockers)
   end
@@ -57,31 +52,33 @@ end
 function take.go_on(job, chain, root_queue, index)
   local found = head_of(job[N_ID])
   if not found then
-    make(job, { due = NOW + job[N_DELAY], since = NOW, chain = chain, root_queue = root_queue, index = index })
+    make(job, NOW + job[N_DELAY], NOW, false, false, chain, root_queue, index)
   elseif found[CHAIN] ~= chain then
     post(root_queue, 'over', chain, COMPLETED, false, false, NOW)
+  else
+    take.say_end(job[N_ID])
   end
 end
 
--- A key's record beside the job that holds it, as `judge` needs it; nothing if there is no record.
-local function holder_of(digest)
-  local record = get('k', digest)
+-- A key's record beside the job that holds it, as `judge` needs it; nothing if there is no record. What it has collected is
+-- read only if it is `wanted`: most are judged without.
+local function holder_of(digest, wanted)
+  local record = key_of(digest)
   if not record then return end
   local id = record[K_HOLDER]
-  local head, card = job_of(id)
-  local holder = { id = id, since = record[K_SINCE], completed_until = record[K_COMPLETED], failed_until = record[K_FAILED],
-    follows = record[K_FOLLOWS] }
-  if head then
-    holder.state = head[NEXT] and (head[OVER] or RUNNING) or head[STATE]
-    holder.accepted, holder.due, holder.attempt, holder.priority = card[ACCEPTED], head[DUE], head[ATTEMPT], head[PRIORITY]
-    holder.options, holder.expires, holder.lane = card[OPTIONS], head[EXPIRES], head[LANE]
-    holder.fingerprint = card[FINGERPRINT] or record[K_FINGERPRINT] or ''
-    holder.items, holder.size, holder.calls, holder.gone = card[ITEMS], card[SIZE] or #card[PAYLOAD], card[CALLS], false
-  else
-    holder.state, holder.gone = record[K_ENDED] or REVOKED, true
-    holder.accepted, holder.due, holder.attempt, holder.priority = holder.since, holder.since, 1, 0
-    holder.options, holder.expires, holder.lane = false, false, false
-    holder.fingerprint, holder.items, holder.size, holder.calls = record[K_FINGERPRINT] or '', 0, 0, {}
+  local head = head_of(id)
+  if not head then
+    return { id = id, state = record[K_ENDED] or REVOKED, gone = true, since = record[K_SINCE], completed_until = record[K_COMPLETED],
+      failed_until = record[K_FAILED], follows = record[K_FOLLOWS], accepted = record[K_SINCE], due = record[K_SINCE], attempt = 1,
+      priority = 0, options = false, expires = false, lane = false, fingerprint = record[K_FINGERPRINT] or '', items = 0, size = 0,
+      calls = NOBODY }
   end
-  return holder
+  local text, card = card_text_of(id), wanted and card_of(id)
+  local _, options_at, key_at, fingerprint_at, more_at = card_parts(text)
+  return { id = id, state = head[NEXT] and (head[OVER] or RUNNING) or head[STATE], gone = false, since = record[K_SINCE],
+    completed_until = record[K_COMPLETED], failed_until = record[K_FAILED], follows = record[K_FOLLOWS], accepted = head[ACCEPTED],
+    due = head[DUE], attempt = head[ATTEMPT], priority = head[PRIORITY],
+    options = key_at > options_at and sub(text, options_at, key_at - 1), expires = head[EXPIRES], lane = head[LANE],
+    fingerprint = more_at > fingerprint_at and sub(text, fingerprint_at, more_at - 1) or record[K_FINGERPRINT] or '',
+    items = card and card[ITEMS], size = card and (card[SIZE] or #card[PAYLOAD]), calls = head[CALLS] or NOBODY }
 end

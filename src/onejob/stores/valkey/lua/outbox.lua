@@ -1,6 +1,6 @@
 -- outbox: the messages of a queue that are yet to be delivered, by whom they are for, in order.
 -- in: how many · out: target, number and message of each
---! reads records
+--! reads
 
 local found = {}
 for place, member in ipairs(range('o', unpack_record(ARGV[3])[1])) do

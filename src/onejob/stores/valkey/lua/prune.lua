@@ -1,7 +1,7 @@
 -- prune: remove chains that have been kept long enough, forgotten keys, lanes that only counted starts, and end what was not
 -- started in time.
 -- in: for each way to end until when it must have been (ms), how many of each · out: jobs, keys, expired
---! records opening judge lanes ending dropping
+--! works
 
 local asked = unpack_record(ARGV[3])
 local limit = asked[4]
@@ -18,7 +18,7 @@ end
 local keys = 0
 for _, member in ipairs(until_time('G', NOW, limit)) do
   local digest = string.sub(member, 8)
-  local record = get('k', digest)
+  local record = key_of(digest)
   if record and not record[K_FOLLOWS] then
     forget_key(digest, record)
     keys = keys + 1

@@ -1,6 +1,6 @@
 -- put_schedules: write records, each if the stored one is the one that was read; 1: if there is none.
 -- in: records · out: 1 for each that was written
---! grows records opening judge lanes ending making accepting scheduling
+--! grows
 
 local written = {}
 for place, record in ipairs(unpack_record(ARGV[3])) do

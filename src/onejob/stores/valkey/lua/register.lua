@@ -2,7 +2,7 @@
 -- in: queues, a worker or false: id, queues served, host, pid, concurrency, for how long it lives, and whether that counts only
 -- if it is not known
 -- out: until when the worker is alive
---! records opening
+--! works
 
 local asked = unpack_record(ARGV[3])
 for _, queue in ipairs(asked[1]) do add('Q' .. queue) end

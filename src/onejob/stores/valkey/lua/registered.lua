@@ -1,6 +1,6 @@
 -- registered: the queues and the workers that the store's desk knows.
 -- out: names of queues, records of workers
---! reads records
+--! reads
 
 local queues, workers = {}, {}
 for place, member in ipairs(range('Q', -1)) do queues[place] = string.sub(member, 2) end

@@ -1,6 +1,6 @@
 -- roots: the first jobs of the chains that these jobs belong to.
 -- in: ids · out: for each the chain and its queue, or false if the job is not here
---! reads records
+--! reads
 
 local found = {}
 for place, id in ipairs(unpack_record(ARGV[3])) do

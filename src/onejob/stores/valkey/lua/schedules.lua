@@ -1,6 +1,6 @@
 -- schedules: those on record, in no order; with ids, those of them that are.
 -- in: ids or false · out: records
---! reads records
+--! reads
 
 local ids, found = unpack_record(ARGV[3])[1], {}
 if not ids then

@@ -4,7 +4,8 @@
 local S_ID, S_DEFINITION, S_DECLARED, S_PAUSED, S_SINCE, S_NEXT, S_LAST, S_JOB = 1, 2, 3, 4, 5, 6, 7, 8
 local S_OUTCOME, S_FIRED, S_UPDATED, S_REVISION = 9, 10, 11, 12
 
-local answers = {}
+local answers
+on_begin(function() answers = {} end)
 
 local function put_schedule(record, former)
   if former and former[S_PAUSED] == 0 then remove('N' .. instant(former[S_NEXT]) .. record[S_ID]) end
@@ -14,9 +15,9 @@ end
 
 -- A slot's job comes to its queue.
 function take.accept(job, schedule, slot)
-  local answer = accept(job)
+  local answer, id, outcome = accept(job)
   answers[#answers + 1] = { schedule, slot, answer }
-  post('', 'fired', schedule, slot, answer[1], answer[2])
+  post('', 'fired', schedule, slot, id, outcome)
 end
 
 -- What became of a slot's job.

@@ -1,7 +1,7 @@
 -- set_queue: change the limits of a whole queue.
 -- in: concurrency (false: as it is, 0: none), rate ('keep', 'drop' or 'set'), max, per, paused ('keep', 'yes' or 'no')
 -- out: the limits from now on
---! records opening judge lanes ending claiming
+--! works
 
 local asked, limits = unpack_record(ARGV[3]), queue_limits()
 if asked[1] then limits[Q_CONCURRENCY] = asked[1] > 0 and asked[1] or false end

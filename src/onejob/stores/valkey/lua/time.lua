@@ -1,4 +1,4 @@
 -- time: the store's clock.
---! reads records
+--! reads
 
 return reply(NOW)

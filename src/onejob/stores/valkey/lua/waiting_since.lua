@@ -1,7 +1,7 @@
 -- waiting_since: since when the longest waiting job of a queue has been due; dead letters do not count. From one priority to
 -- the next by the index, however many jobs each has.
 -- in: from which member or false, the earliest so far or false · out: the earliest or false, from which member to go on or false
---! reads records burying
+--! reads
 
 local LOOKS, PAGE = 2000, 200
 

@@ -1,6 +1,6 @@
 -- waits: whom chains wait for, by their last jobs as far as they are in this queue.
 -- in: jobs · out: for each, nothing if it is gone; where it goes on; or the chains that it is held up by and their queues
---! reads records
+--! reads
 
 local found = {}
 for place, id in ipairs(unpack_record(ARGV[3])) do

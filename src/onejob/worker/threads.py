@@ -1,0 +1,100 @@
+"""Handlers that are plain functions: called in a thread, awaited in the worker's loop to their real end.
+
+What they return gathers in a box, and the loop is woken once for all that is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+
+class Threads:
+    """As many threads as a worker has slots, started when they are needed."""
+
+    def __init__(self, count: int) -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix="onejob-handler")
+        self._box: _Box | None = None
+
+    def close(self) -> None:
+        """Let idle threads end; one that is still in a handler goes on to its return."""
+        self._executor.shutdown(wait=False)
+
+    async def run(self, call: Callable[[], Any], on_return: Callable[[], None]) -> Any:
+        """Make a call in a thread, in a copy of this context, and return or raise what it does.
+
+        Whoever cancels us waits for it all the same: until then it is running. `on_return` is called in the thread,
+        whether or not our loop is still there to learn of it.
+        """
+        loop = asyncio.get_running_loop()
+        box = self._box
+        if box is None or box.loop is not loop:
+            box = self._box = _Box(loop)
+        visit = _Visit(call, on_return, box)
+        self._executor.submit(contextvars.copy_context().run, visit.make)
+        while not visit.over:
+            visit.waiter = loop.create_future()
+            with suppress(asyncio.CancelledError):
+                await visit.waiter
+        if visit.error is not None:
+            raise visit.error
+        return visit.value
+
+
+class _Visit:
+    """One call in a thread."""
+
+    __slots__ = ("_box", "_call", "_on_return", "error", "over", "value", "waiter")
+
+    def __init__(self, call: Callable[[], Any], on_return: Callable[[], None], box: _Box) -> None:
+        self._call = call
+        self._on_return = on_return
+        self._box = box
+        self.over = False
+        """Set in the loop, as is the waiter."""
+        self.waiter: asyncio.Future[None] | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def make(self) -> None:
+        # The error travels as a value: a future refuses StopIteration, and the loop dies of SystemExit.
+        try:
+            self.value = self._call()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._on_return()
+        self._box.put(self)
+
+    def end(self) -> None:
+        self.over = True
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class _Box:
+    """Calls that have returned, on their way to the loop that waits for them."""
+
+    __slots__ = ("_returned", "_woken", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._returned: deque[_Visit] = deque()
+        self._woken = False
+
+    def put(self, visit: _Visit) -> None:
+        self._returned.append(visit)
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # that loop has been closed: nobody waits any more
+                self.loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        self._woken = False  # before looking: who comes from now on wakes us again
+        while self._returned:
+            self._returned.popleft().end()

@@ -1,0 +1,153 @@
+"""Jobs that have nothing beside themselves go short ways through the scripts (`plain.lua`). Whatever is done to a queue by these
+and by the long ways, its records and its replies must be the same, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from valkey import Valkey
+
+from onejob.core.dedup import Plan, Rules
+from onejob.core.job import JobId, Lease, NewJob
+from onejob.core.lane import LanePlan
+from onejob.core.lifecycle import Move, Settlement
+from onejob.sql.ids import id_to_bytes
+from onejob.stores.valkey import scripts
+from onejob.stores.valkey.forms import settlement
+from onejob.stores.valkey.newcomers import newcomers
+from onejob.stores.valkey.wire import blob
+
+SHORT_WAYS = {
+    "if not brings_more(job) then": "if false then",
+    "if complete_plain(id, token, result) then": "if false then",
+    "local text = start_plain(id, members[place], started, held, running)": "local text = nil",
+}
+"""Where they are taken, and what stands there instead so that they are not."""
+IDS = [JobId(f"01a1e1b0-0000-7000-8000-00000000000{number}") for number in range(8)]
+KINDS = [Rules("kkkrr" * 2), Rules("kfkkl" * 2, window=1_000), Rules("ufrrr" * 2, wait=500)]
+
+plans = st.builds(
+    Plan,
+    st.sampled_from([b"d" * 16, b"e" * 16]),
+    st.sampled_from(["", "key"]),
+    st.sampled_from(KINDS),
+    st.sampled_from([b"f", b"g"]),
+)
+
+
+def new_job(*arguments: Any, **names: Any) -> NewJob:
+    """A job; its own hints are there for type checkers only."""
+    return NewJob(*arguments, **names)
+
+
+jobs = st.builds(
+    new_job,
+    st.sampled_from(IDS),
+    st.just("q"),
+    st.sampled_from(["t", "other"]),
+    st.sampled_from([b"{}", b"x" * 40]),
+    plan=st.none() | st.none() | plans,
+    priority=st.sampled_from([0, 0, -1, 2]),
+    delay=st.sampled_from([0, 0, 500]),
+    options=st.sampled_from([None, None, b"{}"]),
+    expires=st.sampled_from([None, None, None, 700]),
+    lane=st.sampled_from([None, None, None, LanePlan("a"), LanePlan("b", 2)]),
+)
+moves = st.sampled_from([Move.COMPLETE, Move.COMPLETE, Move.COMPLETE, Move.RETRY, Move.HAND_BACK, Move.FAIL])
+steps = st.one_of(
+    st.lists(jobs, min_size=1, max_size=5),
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 7), moves, st.booleans()), max_size=4),
+        st.integers(0, 4),
+        st.integers(0, 3),
+    ),
+    st.integers(0, 1_000),
+)
+"""To enqueue some, to settle some of those that run and claim, or to let time pass."""
+
+
+class Queue:
+    """One queue, worked on by the functions of one library."""
+
+    def __init__(self, client: Valkey, library: scripts.Library, name: str) -> None:
+        self._client = client
+        self._library = library
+        self._keys = [f"{{{name}}}:data", f"{{{name}}}:index"]
+        self._now = 1_000_000
+        self._held: list[bytes] = []
+        self._claims = 0
+        client.delete(*self._keys)
+
+    def take(self, step: Any) -> Any:
+        """Do what a step says; the reply."""
+        if isinstance(step, int):
+            self._now += step
+            return None
+        if isinstance(step, list):
+            return self._run("enqueue", newcomers(step, {}))
+        return self._exchange(*step)
+
+    @property
+    def records(self) -> tuple[Any, Any]:
+        """All there is in it."""
+        data, index = self._keys
+        return self._client.hgetall(data), self._client.zrange(index, 0, -1)
+
+    def _exchange(self, ends: list[tuple[int, Move, bool]], limit: int, stock: int) -> Any:
+        done = [
+            settlement(self._settlement(self._held[place], move, late))
+            for place, move, late in ends
+            if place < len(self._held)
+        ]
+        self._claims += 1
+        ask = ("w1", limit, blob(self._claims.to_bytes(8, "big")), False, stock)
+        reply = self._run("settle", msgspec.msgpack.encode((done, ask)))
+        self._held = [row[0] + self._claims.to_bytes(8, "big") for row in reply[0][1][0]] + self._held
+        return reply
+
+    def _settlement(self, held: bytes, move: Move, late: bool) -> Settlement:
+        id = next(id for id in IDS if id_to_bytes(id) == held[:16])
+        lease = Lease(id, b"\0" * 8 if late else held[16:])
+        if move is Move.COMPLETE:
+            return Settlement(lease, move, result=b"done" if held[0] % 2 else None)
+        return Settlement(lease, move, delay=100 if move is Move.RETRY else 0, error="no")
+
+    def _run(self, operation: str, argument: bytes) -> Any:
+        return self._client.fcall(
+            self._library.function(operation), 2, *self._keys, "q", str(self._now), argument
+        )
+
+
+@pytest.fixture(scope="module")
+def client(valkey: Any) -> Iterator[Valkey]:
+    client = Valkey(port=urlsplit(valkey.url).port)
+    for library in (scripts.library(), long_ways()):
+        client.function_load(library.text, replace=True)
+    yield client
+    client.close()
+
+
+def long_ways() -> scripts.Library:
+    """The library without the short ways."""
+    sound = scripts.library()
+    text = sound.text
+    for place, instead in SHORT_WAYS.items():
+        assert text.count(place) == 1, f"the short way has no place: {place}"
+        text = text.replace(place, instead)
+    return scripts.Library(f"{sound.name}_long", text.replace(sound.name, f"{sound.name}_long"))
+
+
+@given(course=st.lists(steps, min_size=1, max_size=12))
+@settings(max_examples=500)
+def test_short_ways_lead_where_the_long_ones_do(client: Valkey, course: list[Any]) -> None:
+    short, long = Queue(client, scripts.library(), "short"), Queue(client, long_ways(), "long")
+    for step in course:
+        assert short.take(step) == long.take(step)
+        assert short.records == long.records

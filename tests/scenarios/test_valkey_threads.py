@@ -1,0 +1,161 @@
+"""Threads and loops of others ask glide by themselves, without the way through our loop; where that cannot be, or fails, they
+are answered all the same, and nobody is left waiting.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from types import FrameType
+from typing import Any
+
+import pytest
+from servers.valkey import ValkeyServer
+
+from onejob import App
+from onejob.core.errors import StoreClosed
+from onejob.core.job import NewJob
+from onejob.ids import new_ids
+from onejob.stores.valkey import driver
+from onejob.stores.valkey.driver import Client
+
+THREADS = 12
+ROUNDS = 20
+
+
+@pytest.fixture
+def app(valkey_url: str) -> Iterator[App]:
+    with App(valkey_url) as app:
+        yield app
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who asked glide, in order: a thread, another loop, or our own."""
+    taken: list[str] = []
+
+    def note(name: str) -> Callable[..., Any]:
+        asks = getattr(Client, name)
+
+        def noted(*arguments: Any) -> Any:
+            taken.append(name)
+            return asks(*arguments)
+
+        return noted
+
+    for name in ("ask", "ask_from_thread", "ask_from_loop"):
+        monkeypatch.setattr(Client, name, note(name))
+    return taken
+
+
+def greet_of(app: App) -> Any:
+    @app.task
+    def greet() -> None: ...
+
+    return greet
+
+
+def test_a_thread_asks_by_itself(app: App, ways: list[str]) -> None:
+    greet = greet_of(app)
+    first = greet.enqueue()
+    ways.clear()
+    second = greet.enqueue()
+    assert ways == ["ask_from_thread"]
+    assert {job.id for job in app.jobs().jobs} == {first.id, second.id}
+
+
+async def test_another_loop_asks_by_itself(valkey_url: str, ways: list[str]) -> None:
+    async with App(valkey_url) as app:
+        greet = greet_of(app)
+        await greet.aenqueue()
+        ways.clear()
+        await greet.aenqueue()
+    assert ways[0] == "ask_from_loop"
+
+
+def test_each_of_many_threads_is_answered_and_stored_once(app: App) -> None:
+    greet = greet_of(app)
+    with ThreadPoolExecutor(THREADS) as pool:
+        receipts = [pool.submit(greet.enqueue) for _ in range(THREADS * ROUNDS)]
+    ids = {receipt.result().id for receipt in receipts}
+    assert len(ids) == THREADS * ROUNDS
+    assert app.count() == THREADS * ROUNDS
+
+
+def test_where_glide_has_changed_its_ways_ours_is_taken(
+    app: App, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise driver.NotDirect
+
+    monkeypatch.setattr(driver, "_send", refuse)
+    greet = greet_of(app)
+    ids = {greet.enqueue().id for _ in range(3)}
+    assert {job.id for job in app.jobs().jobs} == ids
+    assert ways.count("ask_from_thread") == 1
+
+
+def test_functions_that_were_lost_are_loaded_again(own_valkey: ValkeyServer) -> None:
+    with App(own_valkey.url) as app:
+        greet = greet_of(app)
+        greet.enqueue()
+        own_valkey.execute("FUNCTION FLUSH")
+        greet.enqueue()
+        greet.enqueue()
+        assert app.count() == 3
+
+
+def test_a_thread_outlasts_a_server_that_is_away(own_valkey: ValkeyServer) -> None:
+    with App(own_valkey.url) as app, ThreadPoolExecutor(1) as pool:
+        greet = greet_of(app)
+        greet.enqueue()
+        own_valkey.stop()
+        later = pool.submit(greet.enqueue)
+        own_valkey.start()
+        assert later.result(timeout=30).outcome == "created"
+        assert app.count() == 2
+
+
+def test_nobody_is_left_waiting_when_the_app_is_closed(valkey_url: str) -> None:
+    def ask(greet: Any, going: threading.Barrier) -> None:
+        greet.enqueue()
+        going.wait()
+        while True:
+            greet.enqueue()
+
+    for _ in range(ROUNDS):
+        app, going = App(valkey_url), threading.Barrier(THREADS + 1)
+        greet = greet_of(app)
+        with ThreadPoolExecutor(THREADS) as pool:
+            asked = [pool.submit(ask, greet, going) for _ in range(THREADS)]
+            going.wait()
+            app.close()
+            assert {type(future.exception(timeout=30)) for future in asked} == {StoreClosed}
+
+
+def test_a_signal_handler_may_ask_while_its_thread_does(app: App) -> None:
+    jobs = iter([NewJob(id, "default", "greet", b"{}") for id in new_ids(5_000)])  # making an id takes a lock
+    ask, handled, failures = app.client._ask_from_thread, count(), list[Exception]()
+
+    def ask_too(_: int, __: FrameType | None) -> None:
+        try:
+            ask(next(jobs), None)
+            next(handled)
+        except Exception as error:
+            failures.append(error)
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0003, 0.002))
+
+    before = signal.signal(signal.SIGALRM, ask_too)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    try:
+        for _ in range(600):
+            ask(next(jobs), None)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert failures == []
+    assert app.count() == 600 + next(handled)

@@ -1,0 +1,106 @@
+"""A Valkey server that loses everything under a live app and a live worker: it is said, once, and they go on with new jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from servers.layout_checks import inspect_layout
+from servers.valkey import ValkeyServer
+from stage import PATIENCE, Stage, eventually
+
+from onejob import App, LeaseLost, ResultGone
+
+LEASE = 3.0
+NOTICE = "the server has lost queue 'default'"
+DESK_NOTICE = "the server has lost its list of queues, workers and schedules"
+Wipe = Callable[[ValkeyServer], None]
+
+
+def flush(server: ValkeyServer) -> None:
+    server.execute("FLUSHALL")
+
+
+def restart(server: ValkeyServer) -> None:
+    server.kill()
+    server.start()
+
+
+@pytest.fixture
+def forgetful() -> Iterator[ValkeyServer]:
+    """A server that keeps nothing when it stops."""
+    with ValkeyServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def at_work(server: ValkeyServer) -> AsyncIterator[Stage]:
+    async with App(server.url) as app:
+        stage = Stage(app)
+        async with asyncio.timeout(PATIENCE * 2), app.worker(lease=LEASE, concurrency=4):
+            yield stage
+
+
+def said(log: pytest.LogCaptureFixture, text: str) -> list[logging.LogRecord]:
+    return [record for record in log.records if text in record.getMessage()]
+
+
+@pytest.mark.parametrize("wipe", [flush, restart])
+async def test_a_worker_goes_on_with_new_jobs_and_the_loss_is_said_once(
+    forgetful: ValkeyServer, wipe: Wipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with at_work(forgetful) as stage:
+        [running] = await stage.send("running")
+        await stage.shows("running")
+        [waiting] = await stage.send("waiting", delay=3600)
+        caplog.clear()
+        await asyncio.to_thread(wipe, forgetful)
+        [new] = await stage.send("new")
+        stage.release("new")
+        assert await new.aresult(timeout=PATIENCE) == "new"
+        await stage.until(lambda: not stage.running)  # the handler has been told that its job is lost
+        assert await stage.app.ajob(running) is None
+        assert await stage.app.ajob(waiting) is None
+        [again] = await stage.send("again")
+        stage.release("again")
+        assert await again.aresult(timeout=PATIENCE) == "again"
+        assert stage.started == ["running", "new", "again"]
+        assert inspect_layout(forgetful.url) == []
+    [notice] = said(caplog, NOTICE)
+    assert notice.levelno == logging.ERROR
+    assert "GUARANTEES.md" in notice.getMessage()
+    assert len(said(caplog, DESK_NOTICE)) <= 1
+    [lost] = said(caplog, "its lease is lost")
+    assert str(running.id) in lost.getMessage()
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) < 10, "no storm"
+
+
+async def test_a_handler_that_ignores_it_is_refused_when_it_ends(
+    forgetful: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = asyncio.Event()
+    async with App(forgetful.url) as app:
+
+        @app.task
+        async def stubborn() -> str:
+            try:
+                await asyncio.sleep(PATIENCE)
+            except (LeaseLost, asyncio.CancelledError):
+                told.set()
+            return "done all the same"
+
+        async with asyncio.timeout(PATIENCE), app.worker(lease=LEASE):
+            receipt = await stubborn.aenqueue()
+            await eventually(lambda: _runs(app))
+            flush(forgetful)
+            await told.wait()
+            with pytest.raises(ResultGone):
+                await receipt.aresult(timeout=PATIENCE)
+        assert inspect_layout(forgetful.url) == []
+
+
+async def _runs(app: App) -> bool:
+    return any(counts.get("running") for counts in (await app.store.counts()).values())

@@ -1,0 +1,97 @@
+"""Handlers in threads: whatever becomes of who waits for them, they are awaited to their real end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from onejob.worker.threads import Threads
+
+WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    threads = Threads(4)
+    yield threads
+    threads.close()
+
+
+def nothing() -> None: ...
+
+
+async def test_a_call_returns_what_it_did_in_a_copy_of_the_context(threads: Threads) -> None:
+    def look() -> tuple[str, bool]:
+        found = WHERE.get()
+        WHERE.set("there")
+        return found, threading.current_thread() is threading.main_thread()
+
+    WHERE.set("here")
+    assert await threads.run(look, nothing) == ("here", False)
+    assert WHERE.get() == "here"
+
+
+@pytest.mark.parametrize("error", [ValueError, StopIteration, SystemExit, KeyboardInterrupt])
+async def test_whatever_it_raises_is_raised(threads: Threads, error: type[BaseException]) -> None:
+    def raises() -> None:
+        raise error("told")
+
+    with pytest.raises((error, RuntimeError)) as told:
+        await threads.run(raises, nothing)
+    assert error in (type(told.value), type(told.value.__cause__))
+
+
+async def test_who_is_cancelled_waits_for_the_return_all_the_same(threads: Threads) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        begun.set()
+        release.wait(10)
+        return "returned"
+
+    waiting = asyncio.ensure_future(threads.run(slow, nothing))
+    await asyncio.to_thread(begun.wait, 10)
+    for _ in range(3):
+        waiting.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    release.set()
+    assert await waiting == "returned"
+
+
+async def test_calls_that_return_at_once_are_all_heard_of(threads: Threads) -> None:
+    for _ in range(200):
+        together = threading.Barrier(4)
+        numbers = await asyncio.wait_for(
+            asyncio.gather(*(threads.run(partial(together.wait, 10), nothing) for _ in range(4))), 10
+        )
+        assert sorted(numbers) == [0, 1, 2, 3]
+
+
+def test_a_return_is_noted_though_its_loop_is_gone(threads: Threads) -> None:
+    release, noted = threading.Event(), threading.Event()
+
+    async def leave() -> None:
+        waiting = asyncio.ensure_future(threads.run(lambda: release.wait(10), noted.set))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    left = asyncio.all_tasks(loop)
+    loop.close()
+    release.set()
+    assert noted.wait(10)
+    assert len(left) == 1
+    [task] = left
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_another_loop_may_follow(threads: Threads) -> None:
+    assert [asyncio.run(threads.run(partial(int, text), nothing)) for text in "012"] == [0, 1, 2]
