@@ -8,10 +8,12 @@ import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import apsw
 import pytest
 
 from onejob import App, OnejobError, State, StoreBusy, StoreFull, Unique, WrongCall
 from onejob.store import Amendment, Retention
+from onejob.stores.sqlite import connect
 
 
 def app_in(folder: Path, query: str = "") -> App:
@@ -46,6 +48,28 @@ async def test_a_file_locked_by_another_process_is_busy_after_the_patience_for_a
 
 
 async def noop() -> None: ...
+
+
+def test_who_finds_a_new_file_while_another_makes_it_waits_for_him(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "jobs.db")
+    other = apsw.Connection(path)
+    other.execute("create table t (a)")
+    other.execute("begin immediate")
+    pauses: list[float] = []
+
+    def make_way(seconds: float) -> None:
+        pauses.append(seconds)
+        if other.in_transaction:
+            other.execute("commit")
+
+    monkeypatch.setattr(connect, "sleep", make_way)
+    connection = connect.connect(path, patience=5)
+    assert connection.pragma("journal_mode") == "wal"
+    assert pauses
+    connection.close()
+    other.close()
 
 
 async def test_one_damaged_row_does_not_stop_the_queue(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from array import array as numeric_array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Protocol, cast
 
 import apsw
@@ -28,6 +29,7 @@ _STATEMENTS = 128
 """Of statements, `apsw` keeps those of the last so many executions, and each row of an `executemany` is one."""
 _WAL_PAGES = 4_000
 _WAL_LIMIT = 64 * 1024 * 1024
+_PAUSE = 0.002
 
 
 Bindings = Sequence[Any] | Mapping[str, Any]
@@ -84,7 +86,7 @@ def connect(path: str, patience: float, *, durable: bool = True) -> Connection:
         connection.setlk_timeout(milliseconds, 0)
         # Without this, a statement is prepared anew for each set of bindings that might suit another plan.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.pragma("journal_mode", "wal")
+        _write_ahead(connection, patience)
         connection.pragma("synchronous", "full" if durable else "off")
         connection.pragma("cache_size", -_CACHE_KIB)
         connection.pragma("temp_store", "memory")  # what a statement needs to be undone is no file of its own
@@ -93,6 +95,20 @@ def connect(path: str, patience: float, *, durable: bool = True) -> Connection:
     except apsw.Error as error:
         raise explained(error, path) from error
     return connection
+
+
+def _write_ahead(connection: Connection, patience: float) -> None:
+    """Keep a log. Of those who find a new file at once, SQLite lets one say so, and refuses the others without any wait."""
+    deadline = monotonic() + patience
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if monotonic() >= deadline:
+                raise
+            sleep(_PAUSE)
+        else:
+            return
 
 
 def memory_folder() -> Path:
