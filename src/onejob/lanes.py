@@ -120,5 +120,5 @@ def _digest(part: object) -> str:
 
     try:
         return hashlib.sha256(encode_part(part)).hexdigest()[:32]
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidOption(f"A lane's key cannot be made of {shown(part)}: {error}") from None

@@ -24,6 +24,7 @@ import pytest
 
 from onejob.core.errors import InvalidOption
 from onejob.core.identity import MAX_TEXT, Realm, call_text, encode_part, fingerprint, key_text
+from onejob.core.payload import MAX_DEPTH, survey
 
 
 class Color(enum.Enum):
@@ -276,7 +277,7 @@ def _cycle() -> list[Any]:
         ("\ud800", "lone surrogates"),
         (["\ud800"], "lone surrogates"),
         (10**5000, "A key cannot be made of this value"),
-        (_cycle(), "contains itself or is nested too deep"),
+        (_cycle(), "contains itself or is nested too deep: 64 levels"),  # not as many as the stack has
         (decimal.Decimal("NaN"), "not a finite number"),
         (decimal.Decimal("-Infinity"), "not a finite number"),
     ],
@@ -288,6 +289,23 @@ def test_what_cannot_be_a_key_is_refused(part: Any, words: str) -> None:
     assert words in str(caught.value)
     with pytest.raises(InvalidOption):
         REALM.call_digest({"part": part})
+
+
+def test_a_key_is_made_of_what_is_nested_as_deep_as_a_payload_may_be() -> None:
+    part = nested(MAX_DEPTH)
+    survey(part)
+    assert REALM.digest((part,)) != REALM.digest((nested(MAX_DEPTH - 1),))
+    assert REALM.call_digest({"part": part}) != REALM.call_digest({"part": nested(MAX_DEPTH - 1)})
+    for digest in (lambda: REALM.digest(([part],)), lambda: REALM.call_digest({"part": [part]})):
+        with pytest.raises(InvalidOption, match="64 levels"):
+            digest()
+
+
+def nested(levels: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(levels - 1):
+        made = [made]
+    return made
 
 
 def test_one_part_as_bytes() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from onejob.core.errors import InvalidOption, shown
-from onejob.core.payload import dataclass_fields, is_dataclass
+from onejob.core.payload import MAX_DEPTH, dataclass_fields, is_dataclass
 
 if TYPE_CHECKING:
     from _hashlib import HASH
@@ -47,7 +47,7 @@ class Realm:
         state = self._start()
         try:
             state.update(b"".join([encode_part(part) for part in parts]))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise _unfit(error) from None
         return state.digest()[:16]
 
@@ -55,8 +55,8 @@ class Realm:
         """The 16 bytes that name a key made of the whole call."""
         state = self._start()
         try:
-            state.update(b"c" + _encode(arguments))
-        except (ValueError, RecursionError) as error:
+            state.update(b"c" + _encode(arguments, MAX_DEPTH + 1))  # each argument may have as many as a part
+        except ValueError as error:
             raise _unfit(error) from None
         return state.digest()[:16]
 
@@ -104,33 +104,46 @@ def _tagged(tag: bytes, data: bytes) -> bytes:
     return tag + b"%d:" % len(data) + data
 
 
-def _encode(value: Any) -> bytes:
-    return _BY_TYPE.get(value.__class__, _encode_any)(value)
+def _encode(value: Any, room: int = MAX_DEPTH) -> bytes:
+    """A value as bytes; `room` is how many levels it may still be nested."""
+    return _BY_TYPE.get(value.__class__, _encode_any)(value, room)
 
 
-def _encode_text(value: str) -> bytes:
+def _encode_text(value: str, _room: int) -> bytes:
     data = value.encode()
     return b"s%d:" % len(data) + data
 
 
-def _encode_number(value: int) -> bytes:
+def _encode_number(value: int, _room: int) -> bytes:
     data = b"%d" % value
     return b"i%d:" % len(data) + data
 
 
-def _encode_items(value: Iterable[Any]) -> bytes:
-    return _tagged(b"l", b"".join([_encode(item) for item in value]))
+def _encode_items(value: Iterable[Any], room: int) -> bytes:
+    room = _inside(room)
+    return _tagged(b"l", b"".join([_encode(item, room) for item in value]))
 
 
-def _encode_pairs(value: Mapping[Any, Any]) -> bytes:
-    pairs = [_encode(key) + _encode(item) for key, item in value.items()]
+def _encode_pairs(value: Mapping[Any, Any], room: int) -> bytes:
+    room = _inside(room)
+    pairs = [_encode(key, room) + _encode(item, room) for key, item in value.items()]
     pairs.sort()
     return _tagged(b"m", b"".join(pairs))
 
 
-_BY_TYPE: dict[type, Callable[[Any], bytes]] = {
-    type(None): lambda _: b"n",
-    bool: lambda value: b"T" if value else b"F",
+def _inside(room: int) -> int:
+    """One level further in. Counted, because a value that contains itself would use up the caller's whole stack."""
+    if room <= 0:
+        raise InvalidOption(
+            "A key cannot be made of a value that contains itself or is nested too deep: "
+            f"{MAX_DEPTH} levels are allowed."
+        )
+    return room - 1
+
+
+_BY_TYPE: dict[type, Callable[[Any, int], bytes]] = {
+    type(None): lambda _value, _room: b"n",
+    bool: lambda value, _room: b"T" if value else b"F",
     str: _encode_text,
     int: _encode_number,
     list: _encode_items,
@@ -140,14 +153,14 @@ _BY_TYPE: dict[type, Callable[[Any], bytes]] = {
 """The commonest types, found at once; subclasses and the rest go through `_encode_any`."""
 
 
-def _encode_any(value: Any) -> bytes:
+def _encode_any(value: Any, room: int) -> bytes:
     match value:
         case enum.Enum():
-            return _tagged(b"e", _encode(value.value))
+            return _tagged(b"e", _encode(value.value, room))
         case str():
-            return _encode_text(value)
+            return _encode_text(value, room)
         case int():
-            return _encode_number(value)
+            return _encode_number(value, room)
         case float():
             return b"f" + struct.pack(">d", value + 0.0)
         case bytes() | bytearray():
@@ -163,13 +176,14 @@ def _encode_any(value: Any) -> bytes:
         case decimal.Decimal():
             return _tagged(b"x", _exact(value))
         case list() | tuple():
-            return _encode_items(cast("list[Any]", value))
+            return _encode_items(cast("list[Any]", value), room)
         case set() | frozenset():
-            return _tagged(b"S", b"".join(sorted(map(_encode, cast("set[Any]", value)))))
+            room = _inside(room)
+            return _tagged(b"S", b"".join(sorted(_encode(item, room) for item in cast("set[Any]", value))))
         case Mapping():
-            return _encode_pairs(cast("Mapping[Any, Any]", value))
+            return _encode_pairs(cast("Mapping[Any, Any]", value), room)
         case _:
-            return _encode(_as_mapping(value))
+            return _encode_pairs(_as_mapping(value), room)
 
 
 def _unfit(error: Exception) -> InvalidOption:
@@ -178,10 +192,6 @@ def _unfit(error: Exception) -> InvalidOption:
             return error
         case UnicodeEncodeError():
             return InvalidOption(f"A key cannot hold lone surrogates: {shown(error.object)} is not text.")
-        case RecursionError():
-            return InvalidOption(
-                "A key cannot be made of a value that contains itself or is nested too deep."
-            )
         case _:
             return InvalidOption(f"A key cannot be made of this value: {error}.")
 
