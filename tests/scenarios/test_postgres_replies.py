@@ -15,7 +15,7 @@ import pytest
 from servers.proxy import Act, Proxy
 from stage import eventually
 
-from onejob import App, State, StoreUnavailable, Unique, current_job
+from onejob import App, State, StoreBusy, StoreUnavailable, Unique, current_job
 from onejob.core.chain import continuation_id
 from onejob.core.job import ChainId, NewJob, WorkerId
 from onejob.core.lane import LanePlan
@@ -26,6 +26,8 @@ from onejob.testing.conformance.steps import beat, job, look, put, start_one, to
 
 CUTS: list[Act] = ["cut before", "cut after"]
 PATIENCE = 15.0
+HASTE = "statement_timeout=0.1"
+"""A statement that finds the tables locked is cancelled before it is refused the lock."""
 WORDS = b"the words of this call"
 CHANGING = [Unique.collect(by=(), wait=30), Unique.latest(by=()), Unique.debounce(30, by=())]
 
@@ -75,6 +77,45 @@ async def test_a_batch_whose_answer_is_lost_is_there_once(cut: Act, postgres_url
         assert trap.sprung.is_set()
         assert [(answer.id, answer.outcome) for answer in answers] == [(one.id, "created") for one in jobs]
         assert await total(store) == len(jobs)
+
+
+async def test_a_call_that_is_cut_short_says_that_nothing_was_stored(postgres_url: str) -> None:
+    async with App(f"{postgres_url}&{HASTE}") as app, locked_tables(postgres_url):
+        with pytest.raises(StoreBusy, match=r"was cancelled.*nothing was stored"):
+            await put(app.store, newcomer("plain"))
+
+
+async def test_a_call_that_is_cut_short_after_its_answer_was_lost_does_not_say_that_nothing_was_stored(
+    postgres_url: str,
+) -> None:
+    async with (
+        Proxy(postgres_url) as proxy,
+        App(f"{proxy.url}&{HASTE}") as app,
+        asyncio.timeout(PATIENCE),
+    ):
+        await app.store.open()
+        trap = proxy.trap(WORDS, "hold")
+        call = asyncio.create_task(put(app.store, newcomer("plain")))
+        await trap.sprung.wait()
+        async with locked_tables(postgres_url):
+            # They are locked, so the call, whose answer is held back, has let go of them.
+            proxy.cut()
+            with pytest.raises(StoreBusy, match=r"was cancelled.*not known whether the call counted"):
+                await call
+        assert await total(app.store) == 1
+
+
+@asynccontextmanager
+async def locked_tables(url: str) -> AsyncIterator[None]:
+    """Nobody writes jobs while somebody else holds on to all of them."""
+    server, _, schema = url.partition("?schema=")
+    connection = await asyncpg.connect(server)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"lock table {schema}.job in exclusive mode")
+            yield
+    finally:
+        await connection.close()
 
 
 @pytest.mark.parametrize("unique", CHANGING, ids=lambda unique: unique.row.name)

@@ -145,7 +145,7 @@ class Engine:
         """
         limit = Limit(max(self.address.patience, self.address.statement_timeout) + _GRACE)
         self._under_way.add(limit)
-        sent = again = False
+        again = False
         number = 0
         link: Link | None = None
         try:
@@ -154,7 +154,6 @@ class Engine:
                     if ready and not self._ready:
                         await self._prepare()
                     link = await pool.take()
-                    sent = True
                     result = await use(link, again)
                 except Exception as error:
                     if link is not None:
@@ -163,7 +162,7 @@ class Engine:
                         link = None
                     pause = self._pause(number, limit)
                     if pause is None or not passes(error):
-                        found = self._explained(error, sent)
+                        found = self._explained(error, may_count=again)
                         if found is error:
                             raise
                         raise found from error
@@ -179,7 +178,7 @@ class Engine:
             if not limit.is_over:
                 raise
             limit.task.uncancel()
-            raise self._too_late(pool, waiting=link is None, sent=sent) from None
+            raise self._too_late(pool, waiting=link is None, may_count=again or link is not None) from None
         finally:
             limit.handle.cancel()
             self._under_way.discard(limit)
@@ -193,13 +192,13 @@ class Engine:
         pause = random.uniform(0.5, 1) * min(_FIRST_PAUSE * 2**number, _LONGEST_PAUSE)
         return pause if limit.age() + pause < self.address.patience else None
 
-    def _explained(self, error: Exception, sent: bool) -> Exception:
-        found = explained(error, self.address, sent=sent)
+    def _explained(self, error: Exception, *, may_count: bool) -> Exception:
+        found = explained(error, self.address, may_count=may_count)
         if isinstance(found, OnejobError) and sqlstate(error) in ("42P01", "3F000"):
             self._ready = False  # somebody dropped the tables: the next call looks, and may make them again
         return found
 
-    def _too_late(self, pool: Pool, *, waiting: bool, sent: bool) -> OnejobError:
+    def _too_late(self, pool: Pool, *, waiting: bool, may_count: bool) -> OnejobError:
         address = self.address
         if not self._ready and self._preparing is not None:
             return StoreUnavailable(
@@ -212,7 +211,7 @@ class Engine:
                 f"{address.patience:g} seconds: raise ?pool= in the store's URL, or keep transactions short."
             )
         return StoreUnavailable(
-            f"PostgreSQL at {address.place} did not answer for {address.patience:g} seconds; {outcome(sent)}. Try again, or "
+            f"PostgreSQL at {address.place} did not answer for {address.patience:g} seconds; {outcome(may_count)}. Try again, or "
             "raise ?patience=SECONDS in the store's URL."
         )
 
@@ -235,7 +234,7 @@ class Engine:
             await deal_with(link, self.address)
             self._ready = True
         except Exception as error:
-            found = error if passes(error) else explained(error, self.address, sent=False)
+            found = error if passes(error) else explained(error, self.address)
             if found is error:
                 raise
             raise found from error

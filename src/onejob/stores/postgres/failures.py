@@ -58,10 +58,10 @@ def passes(error: BaseException) -> bool:
     )
 
 
-def explained(error: Exception, address: Address, *, sent: bool = True) -> Exception:
+def explained(error: Exception, address: Address, *, may_count: bool = False) -> Exception:
     """The error in our words, with the remedy; ours and programming errors stay as they are.
 
-    `sent`: some try reached the server, and may have been committed though its reply was lost.
+    `may_count`: part of the call, or an earlier try of it whose reply was lost, may have been committed.
     """
     if isinstance(error, OnejobError):
         return error
@@ -73,29 +73,29 @@ def explained(error: Exception, address: Address, *, sent: bool = True) -> Excep
         )
     if is_lost(error):
         return StoreUnavailable(
-            f"PostgreSQL at {place} could not be reached for {address.patience:g} seconds ({_text(error)}); {outcome(sent)}. "
+            f"PostgreSQL at {place} could not be reached for {address.patience:g} seconds ({_text(error)}); {outcome(may_count)}. "
             "Is it running there? Check host and port in the store's URL; if it only takes longer, raise ?patience=SECONDS."
         )
     if state == LOCK_NOT_AVAILABLE or state in CONTENTION:
         return StoreBusy(
-            f"Rows of the store at {place} stayed locked by others ({error}); nothing was stored. Try again, and keep "
+            f"Rows of the store at {place} stayed locked by others ({error}); {outcome(may_count)}. Try again, and keep "
             "transactions on it short."
         )
     if state == "57014":
         return StoreBusy(
-            f"A statement on PostgreSQL at {place} was cancelled ({error}); nothing was stored. Try again, or raise "
+            f"A statement on PostgreSQL at {place} was cancelled ({error}); {outcome(may_count)}. Try again, or raise "
             "?statement_timeout=SECONDS in the store's URL."
         )
     if state in _FULL:
         return StoreFull(
-            f"PostgreSQL at {place} could not write ({error}); nothing was stored. Free some space."
+            f"PostgreSQL at {place} could not write ({error}); {outcome(may_count)}. Free some space."
         )
     return _refused(error, state, address) or _damaged(error, place) or error
 
 
-def outcome(sent: bool) -> str:
-    """What a caller may believe of a call that was not answered."""
-    return "it is not known whether the call counted" if sent else "nothing was stored"
+def outcome(may_count: bool) -> str:
+    """What a caller may believe of a call that failed."""
+    return "it is not known whether the call counted" if may_count else "nothing was stored"
 
 
 def _refused(error: Exception, state: str, address: Address) -> OnejobError | None:
