@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-PACKAGES = ("onejob", "apsw", "asyncpg", "valkey-glide", "msgspec", "uvloop")
+PACKAGES = ("onejob", "apsw", "asyncpg", "libvalkey", "msgspec", "uvloop")
 IDLE_ENOUGH = 0.88
 
 

@@ -1,4 +1,4 @@
-"""Valkey through valkey-glide: what it does bare, in a process of its own, and how stores of ours are kept on it."""
+"""Valkey: what it does bare, in a process of its own, and how stores of ours are kept on it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ValkeyEngine:
         return self._bare(folder, "tasks")
 
     def pipeline(self, folder: Path) -> float:
-        """The same, 100 calls in one message."""
+        """The same, 100 calls at a time."""
         return self._bare(folder, "pipeline")
 
     def bulk(self, folder: Path) -> float:

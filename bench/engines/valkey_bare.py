@@ -1,7 +1,6 @@
-"""The loops on Valkey that a queue without any features would be: scripts through valkey-glide, in uvloop.
+"""The loops on Valkey that a queue without any features would be: scripts on a connection like our store's, in uvloop.
 
-A program of its own (`python -m bench.engines.valkey_bare URL LOOP NUMBER…` prints a rate): glide reads the replies to
-all clients of a process on one loop, and in the benchmark's own process that would be our store's.
+A program of its own (`python -m bench.engines.valkey_bare URL LOOP NUMBER…` prints a rate), as a store's worker is.
 
 What there is of a job: its payload, its rank among those that wait, until when it may run, and how it ended.
 """
@@ -14,12 +13,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
-import glide
 import uvloop
 
 from bench.jobs import Repetition, arguments
+from onejob.stores.valkey.address import parse
+from onejob.stores.valkey.connection import Connection, connect
 
 BATCH = 1_000
 ROWS = 50_000
@@ -78,12 +77,11 @@ return redis.call('HSET', KEYS[2], unpack(ended))
 """
 
 Row = tuple[str, str, str]
-Client = Any  # glide's types are not those of its answers
 
 
-async def one_by_one(client: Client) -> float:
+async def one_by_one(connection: Connection) -> float:
     """One call after the other."""
-    add = await _script(client, _ADD, PAYLOADS, WAITING)
+    add = await _script(connection, _ADD, PAYLOADS, WAITING)
     rows = _rows(SINGLE_ROWS)
     started = time.perf_counter()
     for row in rows:
@@ -91,9 +89,9 @@ async def one_by_one(client: Client) -> float:
     return SINGLE_ROWS / (time.perf_counter() - started)
 
 
-async def tasks(client: Client) -> float:
+async def tasks(connection: Connection) -> float:
     """The same call, from tasks that each await one after the other."""
-    add = await _script(client, _ADD, PAYLOADS, WAITING)
+    add = await _script(connection, _ADD, PAYLOADS, WAITING)
     rows = iter(_rows(TASK_ROWS))
 
     async def send_on(rows: Iterator[Row]) -> None:
@@ -105,22 +103,19 @@ async def tasks(client: Client) -> float:
     return TASK_ROWS / (time.perf_counter() - started)
 
 
-async def pipeline(client: Client) -> float:
-    """The same call, many of them in one message."""
-    digest = await client.custom_command(["SCRIPT", "LOAD", _ADD])
+async def pipeline(connection: Connection) -> float:
+    """The same call, many of them sent before the first is answered."""
+    add = await _script(connection, _ADD, PAYLOADS, WAITING)
     rows = _rows(ROWS)
     started = time.perf_counter()
     for some in _batches(rows, PIPELINE):
-        batch = glide.Batch(is_atomic=False)
-        for row in some:
-            batch.custom_command(["EVALSHA", digest, "2", PAYLOADS, WAITING, *row])
-        await client.exec(batch, raise_on_error=True)
+        await asyncio.gather(*[add(*row) for row in some])
     return ROWS / (time.perf_counter() - started)
 
 
-async def bulk(client: Client) -> float:
+async def bulk(connection: Connection) -> float:
     """Many by one call."""
-    add = await _script(client, _ADD_MANY, PAYLOADS, WAITING)
+    add = await _script(connection, _ADD_MANY, PAYLOADS, WAITING)
     rows = _rows(ROWS)
     started = time.perf_counter()
     for some in _batches(rows, BATCH):
@@ -128,9 +123,9 @@ async def bulk(client: Client) -> float:
     return ROWS / (time.perf_counter() - started)
 
 
-async def deduplicated(client: Client, times: int, known: int) -> float:
+async def deduplicated(connection: Connection, times: int, known: int) -> float:
     """Many by one call, each with a key."""
-    offer = await _script(client, _OFFER, PAYLOADS, WAITING, KEYS)
+    offer = await _script(connection, _OFFER, PAYLOADS, WAITING, KEYS)
     repetition = Repetition(times, known=bool(known))
     ref = repetition.ref(ROWS)
     keyed = [(*row, ref(number)) for number, row in enumerate(_rows(ROWS))]
@@ -145,14 +140,14 @@ async def deduplicated(client: Client, times: int, known: int) -> float:
     return ROWS / (time.perf_counter() - started)
 
 
-async def drain(client: Client, size: int) -> float:
+async def drain(connection: Connection, size: int) -> float:
     """Claim some by one call, and end them by the next."""
     count = DRAINED_ROWS[size]
-    add = await _script(client, _ADD_MANY, PAYLOADS, WAITING)
+    add = await _script(connection, _ADD_MANY, PAYLOADS, WAITING)
     for some in _batches(_rows(count), BATCH):
         await add(*[word for row in some for word in row])
-    claim = await _script(client, _CLAIM, PAYLOADS, WAITING, RUNNING)
-    end = await _script(client, _END, RUNNING, ENDED)
+    claim = await _script(connection, _CLAIM, PAYLOADS, WAITING, RUNNING)
+    end = await _script(connection, _END, RUNNING, ENDED)
     started = time.perf_counter()
     while claimed := await claim(str(size), str(time.time() + LEASE)):
         await end(*claimed[0])
@@ -169,10 +164,10 @@ LOOPS: dict[str, Callable[..., Awaitable[float]]] = {
 }
 
 
-async def _script(client: Client, text: str, *keys: str) -> Callable[..., Awaitable[Any]]:
-    digest = await client.custom_command(["SCRIPT", "LOAD", text])
-    head = ["EVALSHA", digest, str(len(keys)), *keys]
-    return lambda *words: client.custom_command([*head, *words])
+async def _script(connection: Connection, text: str, *keys: str) -> Callable[..., Awaitable[Any]]:
+    digest = await connection.ask(("SCRIPT", "LOAD", text))
+    head = ("EVALSHA", digest, str(len(keys)), *keys)
+    return lambda *words: connection.ask((*head, *words))
 
 
 def _rows(count: int) -> list[Row]:
@@ -186,18 +181,12 @@ def _batches(rows: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 async def _main(url: str, loop: str, *numbers: str) -> float:
-    address = urlsplit(url)
-    client = await glide.GlideClient.create(
-        glide.GlideClientConfiguration(
-            [glide.NodeAddress(address.hostname or "", address.port or 0)],
-            request_timeout=10_000,
-            database_id=int(address.path[1:] or 0),
-        )
-    )
+    address = parse(url)
+    connection = await connect(address, address.hosts[0])
     try:
-        return await LOOPS[loop](client, *map(int, numbers))
+        return await LOOPS[loop](connection, *map(int, numbers))
     finally:
-        await client.close()
+        connection.close()
 
 
 if __name__ == "__main__":

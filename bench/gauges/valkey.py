@@ -11,7 +11,7 @@ import valkey
 
 from bench import machine
 from bench.gauges import Spent
-from onejob.stores.valkey.driver import Client
+from onejob.stores.valkey.conversation import Conversation, Words
 
 _HINT = "PUBLISH"
 _SCRIPTS = ("cmdstat_fcall", "cmdstat_evalsha", "cmdstat_eval")
@@ -52,14 +52,14 @@ class ValkeyGauge:
 @contextmanager
 def gauge(url: str) -> Iterator[ValkeyGauge]:
     """Watch the server, and count what is sent to any in this block."""
-    ask = Client.ask
+    say = Conversation.say
     with valkey.Valkey.from_url(url) as client:
         made = ValkeyGauge(client)
 
-        async def counted(client: Client, *words: Any) -> Any:
+        def counted(conversation: Conversation, words: Words) -> bytes:
             if words[0] != _HINT:
                 made.count()
-            return await ask(client, *words)
+            return say(conversation, words)
 
-        with patch.object(Client, "ask", counted):
+        with patch.object(Conversation, "say", counted):
             yield made

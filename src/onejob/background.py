@@ -68,11 +68,9 @@ def outcome(future: concurrent.futures.Future[T]) -> T:
 def refuse_in_loop(instead: str, task: str = "") -> None:
     """Refuse a sync call from inside a running event loop, which it would block; `{}` stands for the task."""
     try:
-        loop: object = asyncio.get_running_loop()
+        asyncio.get_running_loop()
     except RuntimeError:
         return
-    if not isinstance(loop, asyncio.AbstractEventLoop):
-        return  # a signal has interrupted a driver that takes a stand-in for one while it sends; see `stores/valkey/driver.py`
     raise WrongCall(
         f"This sync call would block the running event loop: write `{instead.format(task)}` instead."
     )

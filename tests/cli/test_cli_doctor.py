@@ -276,7 +276,7 @@ def test_valkey_is_healthy(cli: Cli, store_url: str) -> None:
     ("url", "module", "driver", "extra"),
     [
         ("postgresql://localhost/shop", "asyncpg", "onejob.stores.postgres.driver", "onejob[postgres]"),
-        ("valkey://localhost", "glide", "onejob.stores.valkey.driver", "onejob[valkey]"),
+        ("valkey://localhost", "libvalkey", "onejob.stores.valkey.conversation", "onejob[valkey]"),
     ],
 )
 def test_a_driver_that_is_not_installed_is_no_server_that_is_away(

@@ -26,12 +26,18 @@ from onejob.stores.valkey.wire import blob
 
 SHORT_WAYS = {
     "if not brings_more(job) then": "if false then",
+    "local kept = plan and keep_plain(job)": "local kept = nil",
     "if complete_plain(id, token, result) then": "if false then",
     "local text = start_plain(id, members[place], started, held, running)": "local text = nil",
 }
 """Where they are taken, and what stands there instead so that they are not."""
 IDS = [JobId(f"01a1e1b0-0000-7000-8000-00000000000{number}") for number in range(8)]
-KINDS = [Rules("kkkrr" * 2), Rules("kfkkl" * 2, window=1_000), Rules("ufrrr" * 2, wait=500)]
+KINDS = [
+    Rules("kkkrr" * 2),
+    Rules("kkkkk" * 2, strict=True),
+    Rules("kfkkl" * 2, window=1_000),
+    Rules("ufrrr" * 2, wait=500),
+]
 
 plans = st.builds(
     Plan,
@@ -49,7 +55,7 @@ def new_job(*arguments: Any, **names: Any) -> NewJob:
 
 jobs = st.builds(
     new_job,
-    st.sampled_from(IDS),
+    st.sampled_from(IDS[:3] + IDS),  # those that come again, too, and again in the same call
     st.just("q"),
     st.sampled_from(["t", "other"]),
     st.sampled_from([b"{}", b"x" * 40]),

@@ -7,13 +7,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import pytest
 from servers.cluster import ValkeyCluster
@@ -30,7 +27,6 @@ from onejob.stores.valkey.link import Link
 from onejob.stores.valkey.scripts import Library
 
 PATIENCE = 30.0
-HERE = Path(__file__).parent
 SCRIPTS = {
     "echo": "return {KEYS[1], ARGV[1], 7, false, {}}",
     "add": "redis.call('SADD', KEYS[1], ARGV[1]) return redis.call('SCARD', KEYS[1])",
@@ -431,14 +427,6 @@ async def _add_and_close(link: Link) -> int:
         count = await add(link, 2)
         await link.close()
     return count
-
-
-@pytest.mark.parametrize("first", ["the user", "ours"])
-def test_answers_do_not_wait_for_the_loop_of_a_users_own_client(valkey_url: str, first: str) -> None:
-    """In a process of its own: it matters who makes the first client."""
-    program = [sys.executable, "-W", "error", str(HERE / "valkey_neighbour.py"), valkey_url, first]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
-    assert done.stdout == "answered\n", done.stderr
 
 
 async def test_a_slot_may_move_while_calls_run(own_cluster: ValkeyCluster) -> None:

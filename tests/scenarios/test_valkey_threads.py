@@ -1,9 +1,10 @@
-"""Threads and loops of others ask glide by themselves, without the way through our loop; where that cannot be, or fails, they
-are answered all the same, and nobody is left waiting.
+"""Threads and loops ask the server from where they are, without the way through our loop; where that cannot be, or fails,
+they are answered all the same, and nobody is left waiting.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 import threading
@@ -20,8 +21,7 @@ from onejob import App
 from onejob.core.errors import StoreClosed
 from onejob.core.job import NewJob
 from onejob.ids import new_ids
-from onejob.stores.valkey import driver
-from onejob.stores.valkey.driver import Client
+from onejob.stores.valkey.client import Client, ThreadClient
 
 THREADS = 12
 ROUNDS = 20
@@ -35,20 +35,20 @@ def app(valkey_url: str) -> Iterator[App]:
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who asked glide, in order: a thread, another loop, or our own."""
+    """Where the server was asked from, in order: a thread, or which thread's loop."""
     taken: list[str] = []
 
-    def note(name: str) -> Callable[..., Any]:
-        asks = getattr(Client, name)
+    def note(kind: type[Client] | type[ThreadClient], name: Callable[[], str]) -> None:
+        asks = kind.ask
 
         def noted(*arguments: Any) -> Any:
-            taken.append(name)
+            taken.append(name())
             return asks(*arguments)
 
-        return noted
+        monkeypatch.setattr(kind, "ask", noted)
 
-    for name in ("ask", "ask_from_thread", "ask_from_loop"):
-        monkeypatch.setattr(Client, name, note(name))
+    note(Client, lambda: threading.current_thread().name)
+    note(ThreadClient, lambda: "a thread")
     return taken
 
 
@@ -64,17 +64,51 @@ def test_a_thread_asks_by_itself(app: App, ways: list[str]) -> None:
     first = greet.enqueue()
     ways.clear()
     second = greet.enqueue()
-    assert ways == ["ask_from_thread"]
+    assert ways == ["a thread"]
     assert {job.id for job in app.jobs().jobs} == {first.id, second.id}
 
 
 async def test_another_loop_asks_by_itself(valkey_url: str, ways: list[str]) -> None:
     async with App(valkey_url) as app:
         greet = greet_of(app)
-        await greet.aenqueue()
+        for _ in range(2):
+            await greet.aenqueue()
         ways.clear()
         await greet.aenqueue()
-    assert ways[0] == "ask_from_loop"
+        assert ways == ["MainThread"]
+
+
+async def test_a_loop_that_comes_once_connects_to_nobody(own_valkey: ValkeyServer) -> None:
+    def connections() -> int:
+        return own_valkey.execute("INFO", "clients")["connected_clients"]
+
+    def enqueue_on_a_loop_of_its_own() -> None:
+        asyncio.run(greet.aenqueue())
+
+    async with App(own_valkey.url) as app:
+        greet = greet_of(app)
+        await asyncio.to_thread(enqueue_on_a_loop_of_its_own)
+        before = connections()
+        for _ in range(5):
+            await asyncio.to_thread(enqueue_on_a_loop_of_its_own)
+        assert connections() == before
+
+
+def test_the_connection_of_a_loop_that_has_ended_is_closed_when_another_comes(
+    own_valkey: ValkeyServer,
+) -> None:
+    async def enqueue_twice() -> None:
+        for _ in range(2):
+            await greet.aenqueue()
+
+    with App(own_valkey.url) as app:
+        greet = greet_of(app)
+        counts: list[int] = []
+        for _ in range(6):
+            asyncio.run(enqueue_twice())
+            counts.append(own_valkey.execute("INFO", "clients")["connected_clients"])
+        assert counts[2:] == [counts[2]] * 4
+    assert own_valkey.execute("INFO", "clients")["connected_clients"] == 1
 
 
 def test_each_of_many_threads_is_answered_and_stored_once(app: App) -> None:
@@ -84,19 +118,6 @@ def test_each_of_many_threads_is_answered_and_stored_once(app: App) -> None:
     ids = {receipt.result().id for receipt in receipts}
     assert len(ids) == THREADS * ROUNDS
     assert app.count() == THREADS * ROUNDS
-
-
-def test_where_glide_has_changed_its_ways_ours_is_taken(
-    app: App, ways: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise driver.NotDirect
-
-    monkeypatch.setattr(driver, "_send", refuse)
-    greet = greet_of(app)
-    ids = {greet.enqueue().id for _ in range(3)}
-    assert {job.id for job in app.jobs().jobs} == ids
-    assert ways.count("ask_from_thread") == 1
 
 
 def test_functions_that_were_lost_are_loaded_again(own_valkey: ValkeyServer) -> None:

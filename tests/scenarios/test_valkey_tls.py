@@ -45,7 +45,8 @@ class Door:
         self.passed = 0
 
     async def open(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=self._context)
+        # TLS begins within the visit: who is turned away at the door has been here, too, and is shown out with the others.
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -62,17 +63,20 @@ class Door:
         visit = asyncio.current_task()
         assert visit is not None
         self._visits.add(visit)
+        plain = writer.transport
         try:
+            await writer.start_tls(self._context)
             back, forth = await asyncio.open_connection("127.0.0.1", self._behind)
             try:
                 self.passed += 1
                 await asyncio.gather(_pour(reader, forth), _pour(back, writer), return_exceptions=True)
             finally:
                 forth.transport.abort()
-        except asyncio.CancelledError:
-            pass  # we close
+        except (asyncio.CancelledError, OSError):
+            pass  # we close, or the visitor is not let in
         finally:
             writer.transport.abort()
+            plain.abort()
             self._visits.discard(visit)
 
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from onejob.home import Home
-from onejob.stores.valkey import signals
 from onejob.stores.valkey.address import parse
+from onejob.stores.valkey.conversation import Words
 from onejob.stores.valkey.signals import Line
 
 
 class Listener:
-    """A client to whom nobody says anything."""
+    """A connection on which nobody says anything."""
 
-    async def ask(self, *command: str) -> bytes:
+    async def ask(self, words: Words) -> bytes:
         return b"PONG"
 
-    async def close(self) -> None: ...
+    def close(self) -> None: ...
 
 
 @pytest.mark.parametrize("ticks", range(6))
-async def test_a_hint_that_arrives_while_it_is_hung_up_holds_nothing_up(
-    monkeypatch: pytest.MonkeyPatch, ticks: int
-) -> None:
-    async def connect(*_: object, **__: object) -> Listener:
+async def test_a_hint_that_arrives_while_it_is_hung_up_holds_nothing_up(ticks: int) -> None:
+    async def listen(*_: object) -> Any:
         return Listener()
 
     async def publish(_channel: str, message: str) -> None:
@@ -40,7 +39,7 @@ async def test_a_hint_that_arrives_while_it_is_hung_up_holds_nothing_up(
 
     loop = asyncio.get_running_loop()
     closing: asyncio.Future[asyncio.Task[None]] = loop.create_future()
-    monkeypatch.setattr(signals, "connect", connect)
-    line = Line(parse("valkey://localhost"), Home("unused", lambda: None), publish, lambda _topics: None)
+    home = Home("unused", lambda: None)
+    line = Line(parse("valkey://localhost"), home, publish, listen, hear=lambda _topics: None)
     line.listen()
     await asyncio.wait_for(await closing, 5)

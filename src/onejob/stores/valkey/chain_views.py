@@ -6,7 +6,7 @@ A chain's next job in another queue is on its way for a moment: who looks for th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -15,12 +15,9 @@ from onejob.sql.ids import id_from_bytes
 from onejob.store import Blocker
 from onejob.stores.valkey.asking import everywhere, together
 from onejob.stores.valkey.forms import STATES, raw_id, text_of
-from onejob.stores.valkey.office import Office
+from onejob.stores.valkey.office import PORTION, Office, portions
 from onejob.stores.valkey.showing import job_of
 from onejob.stores.valkey.wire import blob, blob_or_false, blobs
-
-AT_ONCE: Final = 1_000
-"""Jobs that one call is asked about."""
 
 
 async def chain(office: Office, id: JobId) -> list[Job]:
@@ -86,7 +83,7 @@ async def blocked(office: Office, chain: ChainId, limit: int) -> list[JobId]:
         return found
     member: bytes | None = None
     while len(found) < limit:
-        asked = (blob(raw), blob_or_false(member), min(limit - len(found), AT_ONCE))
+        asked = (blob(raw), blob_or_false(member), min(limit - len(found), PORTION))
         ids, member = await office.look("blocked", queue, asked)
         found += map(id_from_bytes, ids)
         if member is None:
@@ -104,8 +101,7 @@ async def followers(office: Office, chain: ChainId) -> list[JobId]:
 async def roots(office: Office, ids: Sequence[bytes]) -> dict[bytes, tuple[bytes, str]]:
     """The first jobs of the chains that jobs belong to, and their queues; unknown jobs are left out."""
     wanted = list(dict.fromkeys(ids))
-    parts = (wanted[at : at + AT_ONCE] for at in range(0, len(wanted), AT_ONCE))
-    found = await together(_roots(office, some) for some in parts)
+    found = await together(_roots(office, some) for some in portions(wanted))
     return {id: root for some in found for id, root in some.items()}
 
 
@@ -191,7 +187,7 @@ async def _look_for_ends(office: Office, starts: Mapping[bytes, _Start], *, whol
     async def look(queue: str, names: list[bytes]) -> dict[bytes, Any]:
         rows: dict[bytes, Any] = {}
         while len(rows) < len(names):
-            some = names[len(rows) : len(rows) + AT_ONCE]
+            some = names[len(rows) : len(rows) + PORTION]
             asked = [(blob_or_false(starts[name].chain), blob(starts[name].id)) for name in some]
             answer = await office.look("ends", queue, (asked, whole))
             rows.update(zip(some, answer, strict=False))  # it gives fewer if they are large

@@ -1,4 +1,4 @@
-"""enqueue: newcomers go to their queues, each queue's in one script, which judges and writes them in order."""
+"""enqueue: newcomers go to their queues, some at a time, by a script which judges and writes them in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onejob.sql.ids import id_to_bytes
 from onejob.stores.valkey import blocking
 from onejob.stores.valkey.forms import answer_of
 from onejob.stores.valkey.newcomers import Waited, newcomers
-from onejob.stores.valkey.office import Office, ThreadLine
+from onejob.stores.valkey.office import PORTION, Office, ThreadLine, portions
 
 Absorb = Callable[[Sequence[Absorbed], str], None]
 """Count duplicates of a queue."""
@@ -22,12 +22,13 @@ async def enqueue(office: Office, jobs: Sequence[NewJob], absorb: Absorb, now: i
     waits = await blocking.waits(office, jobs, now)
     queues = {job.queue for job in jobs}
     await office.register(queues)
-    if len(queues) == 1 and not waits:
+    if len(jobs) <= PORTION and len(queues) == 1 and not waits:
         return await _enqueue(office, jobs[0].queue, jobs, waits, absorb, now=now)
     answers: dict[int, Answer] = {}
-    for queue, places in _portions(jobs, waits):
-        some = [jobs[place] for place in places]
-        answers |= zip(places, await _enqueue(office, queue, some, waits, absorb, now=now), strict=True)
+    for queue, all_of_them in _by_queue(jobs, waits):
+        for places in portions(all_of_them):
+            some = [jobs[place] for place in places]
+            answers |= zip(places, await _enqueue(office, queue, some, waits, absorb, now=now), strict=True)
     return [answers[place] for place in range(len(jobs))]
 
 
@@ -73,8 +74,8 @@ def enqueue_from_thread(office: Office, job: NewJob, absorb: Absorb, line: Threa
     return answer
 
 
-def _portions(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> list[tuple[str, list[int]]]:
-    """Queues and the newcomers for them, one script each."""
+def _by_queue(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> list[tuple[str, list[int]]]:
+    """Queues and the newcomers for them, one after the other."""
     if waits:
         return _in_order(jobs, waits)
     by_queue: dict[str, list[int]] = {}
@@ -87,14 +88,14 @@ def _in_order(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> 
     """The same where some wait for others: nobody comes before whom he waits for, and nobody is judged by a holder that does
     not know yet whether it may wait, because another queue has to say so.
     """
-    portions: list[tuple[str, list[int]]] = []
+    parts: list[tuple[str, list[int]]] = []
     unsure: set[bytes] = set()
     for place, job in enumerate(jobs):
         digest = None if job.plan is None else job.plan.digest
-        if not portions or portions[-1][0] != job.queue or digest in unsure:
-            portions.append((job.queue, []))
+        if not parts or parts[-1][0] != job.queue or digest in unsure:
+            parts.append((job.queue, []))
             unsure.clear()
-        portions[-1][1].append(place)
+        parts[-1][1].append(place)
         if digest is not None and any(queue != job.queue for _, queue, _ in waits.get(job.id, ())):
             unsure.add(digest)
-    return portions
+    return parts

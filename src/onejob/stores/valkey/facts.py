@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from onejob.core.errors import OnejobError
 from onejob.stores.valkey.address import Address
-from onejob.stores.valkey.driver import Client, driver
-from onejob.stores.valkey.failures import code
+from onejob.stores.valkey.client import Client
+from onejob.stores.valkey.failures import ServerError
 
 OLDEST: Final = (7, 0)
 """From here on scripts may say in their first line what they do. Tested on Valkey 9; expected to work on 8, and on Redis 7."""
@@ -52,7 +52,7 @@ async def gather(client: Client) -> list[Facts]:
     """Ask every primary."""
     # Each section by itself: all in one call is more than servers before 7 understand, who should be told what they are.
     sections = [
-        await client.ask_everyone("INFO", section)
+        await client.ask_everyone(("INFO", section))
         for section in ("server", "memory", "persistence", "cluster")
     ]
     saves = await _everyone_if_allowed(client, "CONFIG", "GET", "save")
@@ -134,17 +134,14 @@ def _number(info: dict[str, str], name: str) -> int:
 
 def _setting(answer: Any) -> str | None:
     """The value of the one setting that was asked for; None if we may not know."""
-    if not isinstance(answer, dict):
-        return None
-    values = cast("dict[bytes, bytes]", answer).values()
-    return next((value.decode(errors="replace") for value in values), None)
+    return answer[1].decode(errors="replace") if answer else None
 
 
 async def _everyone_if_allowed(client: Client, *command: str) -> dict[str, Any]:
     """What many services forbid; nothing if this one does."""
     try:
-        return await client.ask_everyone(*command)
-    except driver().RequestError as error:
-        if code(error) not in ("ERR", "NOPERM"):
+        return await client.ask_everyone(command)
+    except ServerError as error:
+        if error.code not in ("ERR", "NOPERM"):
             raise
         return {}

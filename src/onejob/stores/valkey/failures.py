@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from onejob.core.errors import OnejobError, StoreBusy, StoreFull, StoreUnavailable
 from onejob.stores.valkey.address import Address
-from onejob.stores.valkey.driver import driver
 
-NO_SCRIPT: Final = "NOSCRIPT"
+_NO_SCRIPT: Final = "NOSCRIPT"
 READ_ONLY: Final = "READONLY"
+MOVED: Final = "MOVED"
+ASK: Final = "ASK"
 _PASSING: Final = frozenset(
     {
         *("LOADING", "MASTERDOWN", READ_ONLY, "NOREPLICAS", "BUSY", "UNBLOCKED", "REDIRECT"),
-        *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"),
+        *("CLUSTERDOWN", "TRYAGAIN", MOVED, ASK),
     }
 )
 """The server starts, follows another, hands over its work, waits for replicas or a script; a cluster rearranges itself."""
-_OF_GLIDE: Final = {
-    "BusyLoadingError": "LOADING",
-    "ClusterDown": "CLUSTERDOWN",
-    "TryAgain": "TRYAGAIN",
-    "Moved": "MOVED",
-    "Ask": "ASK",
-    "ReadOnly": READ_ONLY,
-    "MasterDown": "MASTERDOWN",
-    "NoScriptError": NO_SCRIPT,
-    "PermissionDenied": "NOPERM",
-    "ResponseError": "ERR",
-}
-"""The names that glide has for the first words of some of the server's errors."""
-_SIGNALLED: Final = re.compile(r"An error was signalled by the server: - (\w+): (.*)", re.DOTALL)
-_CODED: Final = re.compile(r"(?:^|[:`] ?)([A-Z]{3,}): (.*)", re.DOTALL)
-_CONNECTING: Final = re.compile(r"connect failed|initial connections|topology views|not found|inflight")
-"""In what glide says of a call that it had nobody to send to."""
-_NO_PRIMARY: Final = "No primary node found"
 _NO_FUNCTION: Final = "Function not found"
 _DENIED: Final = "ACL failure in script"
 _CROWDED: Final = "max number of clients"
+
+
+class ServerError(Exception):
+    """What the server answered instead. `code` is its first word."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said)
+        self.code, _, self.text = said.partition(" ")
+
+
+class LineLost(Exception):
+    """There was no connection, or it ended before the answer came. `sent`: the call may have arrived."""
+
+    def __init__(self, said: str, *, sent: bool = False) -> None:
+        super().__init__(said)
+        self.sent = sent
+
+
+class Unanswered(LineLost):
+    """The call was sent, and nothing came for as long as one try may take."""
 
 
 class ScriptRefused(OnejobError):
@@ -55,22 +57,17 @@ class NoPrimary(StoreUnavailable):
 
 def code(error: BaseException) -> str:
     """The first word of the server's error; empty if it did not come from the server."""
-    return _parts(error)[0]
+    return error.code if isinstance(error, ServerError) else ""
 
 
 def is_lost(error: BaseException) -> bool:
-    """True if the connection, or the server, was gone: the next may be there, and the last call may have counted."""
-    return isinstance(error, driver().GlideError) and not code(error)
+    """True if the connection, or the server, was gone: the next may be there."""
+    return isinstance(error, LineLost)
 
 
-def is_unanswered(error: BaseException) -> bool:
-    """True if the call was sent, or waited to be sent, and nothing came."""
-    return isinstance(error, driver().TimeoutError)
-
-
-def is_unknown_function(error: BaseException) -> bool:
-    """True if the server does not have the library, or has lost it."""
-    return _NO_FUNCTION in str(error) and code(error) == "ERR"
+def is_unknown_script(error: BaseException) -> bool:
+    """True if the server does not have a script or the library, or has lost it."""
+    return code(error) == _NO_SCRIPT or (code(error) == "ERR" and _NO_FUNCTION in str(error))
 
 
 def passes(error: BaseException) -> bool:
@@ -80,22 +77,20 @@ def passes(error: BaseException) -> bool:
 
 def may_have_counted(error: BaseException) -> bool:
     """True if the call may have run, though we have no answer."""
-    return is_lost(error) and not _CONNECTING.search(str(error))
+    return isinstance(error, LineLost) and error.sent
 
 
-def explained(
-    error: Exception, address: Address, *, unsure: bool = False, script: str = "", reason: str = ""
-) -> Exception:
+def explained(error: Exception, address: Address, *, unsure: bool = False, script: str = "") -> Exception:
     """The error in our words, with the remedy; ours and programming errors stay as they are.
 
-    `unsure`: some try may have counted, though its reply was lost. `reason`: what is known better than glide knows it.
+    `unsure`: some try may have counted, though its reply was lost.
     """
-    if not isinstance(error, driver().GlideError):
+    if isinstance(error, LineLost):
+        return unreachable(address, text(error), unsure=unsure)
+    if not isinstance(error, ServerError):
         return error
     place, said, came_of_it = address.place, text(error), outcome(unsure)
-    match code(error):
-        case "":
-            return unreachable(address, reason or said, unsure=unsure)
+    match error.code:
         case "FORMAT":
             return OnejobError(
                 f"Valkey at {place} holds jobs of another version of onejob (format {said.partition(' script:')[0]}); {came_of_it}. Let the version that "
@@ -142,20 +137,28 @@ def unreachable(address: Address, said: str, *, unsure: bool) -> StoreUnavailabl
     )
 
 
+def misdirected(address: Address, said: str) -> OnejobError:
+    """The server, or the way there, is not what the URL says; the next try will hear the same."""
+    return OnejobError(
+        f"Valkey at {address.place} cannot be connected to ({said.rstrip('.')}): correct the store's URL."
+    )
+
+
 def outcome(unsure: bool) -> str:
     """What a caller may believe of a call that failed."""
     return "it is not known whether the call counted" if unsure else "nothing was stored"
 
 
 def text(error: BaseException) -> str:
-    """What the server or glide said, without the wrapping."""
-    return " ".join(_parts(error)[1].split()).rstrip(".")
+    """What the server said after its first word, or what else is known."""
+    said = error.text if isinstance(error, ServerError) else str(error)
+    return " ".join(said.split()).rstrip(".")
 
 
-def _refused(error: Exception, address: Address, script: str) -> OnejobError:
+def _refused(error: ServerError, address: Address, script: str) -> OnejobError:
     """What the server will refuse next time, too."""
     place, said = address.place, text(error)
-    match code(error):
+    match error.code:
         case "NOAUTH" | "WRONGPASS":
             return OnejobError(
                 f"Valkey at {place} refused the login ({said}): correct user and password in the store's URL."
@@ -173,17 +176,3 @@ def _refused(error: Exception, address: Address, script: str) -> OnejobError:
                 "the same namespace; if not, this is a bug of onejob.",
                 found,
             )
-
-
-def _parts(error: BaseException) -> tuple[str, str]:
-    """The error's first word, if it is the server's, and the rest."""
-    whole = str(error)
-    if not isinstance(error, driver().GlideError):
-        return "", whole
-    if _NO_PRIMARY in whole:
-        return READ_ONLY, _NO_PRIMARY
-    if found := _SIGNALLED.search(whole):
-        return _OF_GLIDE.get(found[1], found[1].upper()), found[2]
-    if found := _CODED.search(whole):
-        return found[1], found[2]
-    return "", whole

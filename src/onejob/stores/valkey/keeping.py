@@ -11,7 +11,7 @@ from onejob.core.lane import QueueChange, QueueLimits
 from onejob.sql.ids import id_from_bytes
 from onejob.sql.lanes import limits_of
 from onejob.store import Pruned, Retention
-from onejob.stores.valkey.office import DESK, Delivered, Office
+from onejob.stores.valkey.office import DESK, PORTION, Delivered, Office, portions
 from onejob.stores.valkey.wire import blob, id_blob
 
 DEAD_WORKER_KEPT: Final = 24 * 3600_000
@@ -22,13 +22,16 @@ async def prune(office: Office, retention: Retention, limit: int, now: int) -> P
     before = (now - retention.completed, now - retention.failed, now - retention.revoked)
     jobs = keys = gone = 0
     for queue in await office.queues():
-        delivered = Delivered()
-        removed, forgotten, expired = await office.call(
-            "prune", queue, (*before, limit), now=now, delivered=delivered
-        )
-        jobs += removed + delivered.dropped
-        keys += forgotten
-        gone += expired
+        left = limit
+        while left > 0:
+            delivered, some = Delivered(), min(left, PORTION)
+            removed, forgotten, expired = await office.call(
+                "prune", queue, (*before, some), now=now, delivered=delivered
+            )
+            jobs += removed + delivered.dropped
+            keys += forgotten
+            gone += expired
+            left = left - some if max(removed, forgotten, expired) >= some else 0
     workers = await _forget_workers(office, now)
     return Pruned(jobs, keys, workers, gone, more=max(jobs, keys, gone) >= limit)
 
@@ -67,7 +70,8 @@ async def count_absorbed(office: Office, queue: str, counts: Iterable[tuple[byte
     rows = [
         (blob(digest), id_blob(holder), absorbed, differing) for digest, holder, absorbed, differing in counts
     ]
-    await office.call("absorb", queue, rows)
+    for some in portions(rows):
+        await office.call("absorb", queue, some)
 
 
 async def _forget_workers(office: Office, now: int) -> int:

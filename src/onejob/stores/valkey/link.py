@@ -1,7 +1,8 @@
 """Runs scripts: on a connection, within a deadline, again where a failure passes by itself.
 
-Every script is written so that to repeat it does no harm; so a call whose reply was lost is made again. Everything below
-`run` happens on the loop that all clients of the process live on (`driver.home`).
+Every script is written so that to repeat it does no harm; so a call whose reply was lost is made again. Its first try is made
+where its caller is, on his event loop or in his thread. What comes after a failure, and all that is no call of a user's or
+a worker's, happens at home: on the store's own loop.
 """
 
 from __future__ import annotations
@@ -12,43 +13,51 @@ import hashlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
+from weakref import WeakSet
 
-from onejob.core.errors import OnejobError, StoreClosed
-from onejob.home import Make
-from onejob.stores.valkey import diagnosis
+import msgspec
+
+from onejob.core.errors import StoreClosed
+from onejob.home import Home, Make
 from onejob.stores.valkey.address import Address
-from onejob.stores.valkey.driver import Client, NotDirect, Word, connect, home
+from onejob.stores.valkey.client import Client, ThreadClient
+from onejob.stores.valkey.conversation import Word, Words
 from onejob.stores.valkey.facts import Facts, forgetful, gather, parse, refusal
 from onejob.stores.valkey.failures import (
-    NO_SCRIPT,
-    READ_ONLY,
-    code,
+    LineLost,
+    ServerError,
     explained,
-    is_lost,
-    is_unanswered,
-    is_unknown_function,
+    is_unknown_script,
     passes,
     unreachable,
 )
 from onejob.stores.valkey.scripts import Library
 from onejob.stores.valkey.signals import Signals
+from onejob.stores.valkey.topology import Topology
 from onejob.stores.valkey.tries import Tries
 
 T = TypeVar("T")
 Use = Callable[[Client], Awaitable[T]]
 
 logger = logging.getLogger("onejob")
-_SLOW: Final = 0.05
-"""Seconds after which an answer may have come from a server that was away meanwhile."""
-_DOUBTS: Final = 1.0
-"""Seconds between doubts of the hints: a server that is merely slow should not be asked all the time."""
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """One run of a script. In a cluster all its keys share a hash tag."""
+
+    script: str
+    keys: Sequence[Word]
+    args: Sequence[bytes]
 
 
 class Link:
-    """The connections of one store in one process: one for calls, one for heartbeats, one that listens."""
+    """The connections of one store in one process: one for each loop that calls, one for threads, one for heartbeats, one that
+    listens.
+    """
 
     def __init__(
         self, address: Address, source: Callable[[str], str], library: Library | None = None
@@ -57,67 +66,62 @@ class Link:
         self.address = address
         self._source = source
         self._library = library
-        self._home = home()
         self._scripts: dict[str, tuple[str, str]] = {}
-        self._clients: dict[bool, Client] = {}
-        """By whether they are for heartbeats, which must get through while the other is busy."""
-        self._connecting = asyncio.Lock()
+        self._home = Home("onejob-valkey", self._hang_up)
+        self._topology = Topology(address)
+        self._calls = Client(address, self._topology)
+        self._beats = Client(address, self._topology)
+        """For heartbeats, which must get through while the other is busy."""
+        self._elsewhere: dict[asyncio.AbstractEventLoop, Client] = {}
+        self._visitors: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        """Loops that have called before."""
+        self._threads = ThreadClient(address, self._topology)
+        self._thread_asks = threading.Lock()
         self._closed = False
         self._ready = False
         self._preparing: asyncio.Task[None] | None = None
-        self._reason = ""
-        """Why the server could not be connected to at all."""
-        self._under_way = 0
-        self._direct = threading.Lock()
-        """Whoever has it asks from his own thread."""
-        self._may_be_direct = True
-        self._elsewhere = 0
-        """Calls under way from other loops than ours; with a lock, as they begin and end in other threads."""
-        self._counting = threading.Lock()
-        self._doubted = 0.0
-        self.signals = Signals(address, self._home, self._publish)
+        self._under_way: deque[None] = deque()
+        """As long as there are calls that have not ended, wherever; changed by one step, from any thread."""
+        self.signals = Signals(address, self._home, self._publish, self._calls.listen)
 
     async def run(
         self, script: str, keys: Sequence[Word], args: Sequence[bytes], *, beat: bool = False
     ) -> Any:
         """Run a script by its name and return what it returned: bytes, int, list, None. From any event loop.
 
-        In a cluster all keys share a hash tag. With `beat` it goes on the connection for heartbeats.
+        With `beat` it goes on the connection for heartbeats.
         """
-        client = None if beat or self._home.is_here else self._direct_client()
-        if client is not None:
-            known, result = await self._run_from_loop(client, script, keys, args)
-            if known:
-                return result
-        return await self.at_home(
-            lambda: self._tries(
-                lambda client: self._run(client, script, keys, args), beat=beat, script=script
-            )
-        )
+        self.refuse_if_closed()
+        call, since, failure = Call(script, keys, args), time.monotonic(), None
+        self._under_way.append(None)
+        try:
+            client = None if beat or not self._ready else self._client_here()
+            if client is not None:
+                try:
+                    return await client.ask(keys[0], self._words(call))
+                except (ServerError, LineLost) as error:
+                    failure = error
+            return await self._at_home(lambda: self._go_on(call, since, failure, beat=beat))
+        finally:
+            self._under_way.pop()
 
     def run_from_thread(self, script: str, keys: Sequence[Word], args: Sequence[bytes]) -> Any:
-        """As `run`, from a thread that has no event loop, and waits: it saves the way to our loop. None: nothing was asked.
+        """As `run`, from a thread that has no event loop, and waits. None: nothing was asked.
 
         So asks one thread at a time. Others had better gather meanwhile, for one call.
         """
-        client = self._direct_client()
-        if client is None or not self._direct.acquire(blocking=False):
+        if not self._ready or self._closed or not self._thread_asks.acquire(blocking=False):
             return None
-        since = time.monotonic()
+        call, since = Call(script, keys, args), time.monotonic()
         try:
-            answer = client.ask_from_thread(*self._function(script, keys, args))
-        except Exception as error:
-            if not self._was_asked(error):
-                return None
-            return self.wait(self._go_on(script, keys, args, (client, error, since)))
-        else:
-            self._note_time(since)
-            return answer
+            return self._threads.ask(keys[0], self._words(call))
+        except (ServerError, LineLost) as error:
+            return self.wait(self._go_on(call, since, error))
         finally:
-            self._direct.release()
+            self._thread_asks.release()
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop of the connections, from a thread that waits for it."""
+        """Run a coroutine at home, from a thread that waits for it."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._home.loop())
         try:
             return future.result()
@@ -133,14 +137,12 @@ class Link:
 
     async def run_id(self, key: Word = "") -> str:
         """What names this run of the server that has a key: another means that it was started anew. From any event loop."""
-        answer = await self.at_home(
-            lambda: self._tries(lambda client: client.ask_owner(key, "INFO", "server"))
-        )
-        return parse(answer).get("run_id", "")
+        info = await self.at_home(lambda: self._tries(lambda client: client.ask(key, ("INFO", "server"))))
+        return parse(info).get("run_id", "")
 
     async def facts(self) -> list[Facts]:
         """What every primary says of itself, fit or not. From any event loop."""
-        return await self.at_home(lambda: self._tries(self._gather, ready=False))
+        return await self.at_home(lambda: self._tries(gather, ready=False))
 
     def refuse_if_closed(self) -> None:
         """Raise if there are no connections any more, and never will be."""
@@ -148,91 +150,87 @@ class Link:
             raise self._gone()
 
     def post(self, make: Callable[[], object]) -> None:
-        """Call a function on the loop of the connections, soon. From any thread."""
+        """Call a function at home, soon. From any thread."""
         self._home.post(make)
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the connections, started if need be."""
+        """The loop at home, started if need be."""
         return self._home.loop()
 
     async def at_home(self, make: Make[T]) -> T:
-        """Run a coroutine on the loop of the connections; from within it goes straight. From any event loop."""
+        """Run a coroutine at home; from within it goes straight. From any event loop."""
         self.refuse_if_closed()
-        if self._home.is_here:
-            return await make()
-        return await self._home.run(make)
+        self._under_way.append(None)
+        try:
+            return await self._at_home(make)
+        finally:
+            self._under_way.pop()
 
     async def close(self) -> None:
         """Let calls under way end, send the last hints, and close every connection. From any event loop."""
         self._closed = True
         if self._home.started:
-            await (self._wind_up() if self._home.is_here else self._home.run(self._wind_up))
+            with suppress(StoreClosed):  # by somebody else meanwhile, or before
+                await self._at_home(self._wind_up)
+            self._hang_up_elsewhere()
+            await self._home.stopped()
 
     def abandon(self) -> None:
         """Nobody has the store any more, and nobody closed it. From any thread."""
         self._closed = True
-        if self._home.started:
-            self._home.post(lambda: self._home.spawn(self._wind_up()))
+        self._hang_up_elsewhere()
+        self._home.stop()
 
-    async def _run_from_loop(
-        self, client: Client, script: str, keys: Sequence[Word], args: Sequence[bytes]
-    ) -> tuple[bool, Any]:
-        """Run a script from another loop than ours, without the way there; False first: nothing was asked."""
-        since = time.monotonic()
-        with self._counting:
-            self._elsewhere += 1
-        try:
-            answer = await client.ask_from_loop(*self._function(script, keys, args))
-        except Exception as error:
-            if not self._was_asked(error):
-                return False, None
-            before = client, error, since
-            return True, await self._home.run(lambda: self._go_on(script, keys, args, before))
+    async def _at_home(self, make: Make[T]) -> T:
+        return await (make() if self._home.is_here else self._home.run(make))
+
+    def _client_here(self) -> Client | None:
+        """The connections of the running loop; None for one that has not called before, and may never do so again."""
+        if self._home.is_here:
+            return self._calls
+        loop = asyncio.get_running_loop()
+        client = self._elsewhere.get(loop)
+        if client is None:
+            if loop not in self._visitors:
+                self._visitors.add(loop)
+                return None
+            for other in [known for known in self._elsewhere if known.is_closed()]:
+                self._elsewhere.pop(other).close()
+            client = self._elsewhere[loop] = Client(self.address, self._topology)
+        return client
+
+    def _words(self, call: Call) -> Words:
+        """The command that runs a script."""
+        if self._library is None:
+            first: Words = "EVALSHA", self._script(call.script)[1]
         else:
-            self._note_time(since)
-            return True, answer
-        finally:
-            with self._counting:
-                self._elsewhere -= 1
+            first = "FCALL", self._library.function(call.script)
+        return *first, str(len(call.keys)), *call.keys, *call.args
 
-    def _direct_client(self) -> Client | None:
-        """The client of calls, if who is elsewhere may ask it by himself."""
-        if self._closed or not (self._ready and self._may_be_direct) or self._library is None:
-            return None
-        return self._clients.get(False)
+    def _script(self, name: str) -> tuple[str, str]:
+        """A script's text, and what the server calls it by."""
+        known = self._scripts.get(name)
+        if known is None:
+            text = self._source(name)
+            known = self._scripts[name] = text, hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - the server's
+        return known
 
-    def _was_asked(self, error: Exception) -> bool:
-        if isinstance(error, NotDirect):
-            self._may_be_direct = False
-            return False
-        return not is_unknown_function(error)
-
-    def _note_time(self, since: float) -> None:
-        if time.monotonic() - since > _SLOW:
-            self._home.post(self._doubt_hints)
-
-    def _function(self, script: str, keys: Sequence[Word], args: Sequence[bytes]) -> tuple[Word, ...]:
-        assert self._library is not None
-        return "FCALL", self._library.function(script), str(len(keys)), *keys, *args
-
-    async def _run(self, client: Client, script: str, keys: Sequence[Word], args: Sequence[bytes]) -> Any:
-        if self._library is not None:
-            command = self._function(script, keys, args)
-            for loads in (True, False):
-                try:
-                    return await client.ask(*command)
-                except Exception as error:
-                    if not is_unknown_function(error):
-                        raise
-                if not (loads and await self._load(client, self._library)):
-                    break
-        return await self._run_script(client, script, keys, args)
-
-    async def _load(self, client: Client, library: Library) -> bool:
-        """Let every primary have the functions; False if that is refused, and scripts are sent from now on."""
+    async def _run(self, client: Client, call: Call) -> Any:
+        """Run a script, and let the server have it if it does not know it."""
         try:
-            await client.tell_everyone("FUNCTION", "LOAD", "REPLACE", library.text)
-        except Exception as error:
+            return await client.ask(call.keys[0], self._words(call))
+        except ServerError as error:
+            if not is_unknown_script(error):
+                raise
+        if self._library is not None and await self._load(client, call.keys[0], self._library):
+            return await client.ask(call.keys[0], self._words(call))
+        return await client.ask(call.keys[0], ("EVAL", self._script(call.script)[0], *self._words(call)[2:]))
+
+    async def _load(self, client: Client, key: Word, library: Library) -> bool:
+        """Let the server that has a key have the functions; False if that is refused, and scripts are sent from now on."""
+        try:
+            await client.ask(key, ("FUNCTION", "LOAD", "REPLACE", library.text))
+        except ServerError as error:
             if passes(error):
                 raise
             self._library = None
@@ -244,82 +242,43 @@ class Link:
             return False
         return True
 
-    async def _run_script(
-        self, client: Client, script: str, keys: Sequence[Word], args: Sequence[bytes]
-    ) -> Any:
-        known = self._scripts.get(script)
-        if known is None:
-            text = self._source(script)
-            known = self._scripts[script] = text, hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - the server's
-        text, digest = known
-        rest = (str(len(keys)), *keys, *args)
-        try:
-            return await client.ask("EVALSHA", digest, *rest)
-        except Exception as error:
-            if code(error) != NO_SCRIPT:
-                raise
-        return await client.ask("EVAL", text, *rest)  # by which this very node knows it from now on
-
     async def _publish(self, channel: str, message: str) -> None:
-        await self._tries(lambda client: client.ask("PUBLISH", channel, message), ready=False)
+        await self._tries(lambda client: client.ask_anyone(("PUBLISH", channel, message)), ready=False)
 
-    async def _tries(self, use: Use[T], *, beat: bool = False, ready: bool = True, script: str = "") -> T:
-        """Use a client, again and again while failures pass by themselves and there is patience."""
-        loop = asyncio.get_running_loop()
-        since = loop.time()
-        client = self._clients.get(beat) if self._ready or not ready else None
-        failure: Exception | None = None
-        self._under_way += 1
-        try:
-            if client is not None:
-                try:  # the common case, without a clock of ours: glide's own is shorter than patience
-                    result = await use(client)
-                except Exception as error:
-                    failure = error
-                else:
-                    if loop.time() - since > _SLOW:
-                        self._doubt_hints()
-                    return result
-            tries = Tries(self.address.patience, since, beat=beat, ready=ready, script=script)
-            return await self._try_again(use, tries, client, failure)
-        finally:
-            self._under_way -= 1
+    async def _go_on(self, call: Call, since: float, failure: Exception | None, *, beat: bool = False) -> Any:
+        """Make a call that was begun then, and whose first try elsewhere, if there was one, failed so."""
+        if failure is not None and is_unknown_script(failure):
+            failure = None  # it will be known in a moment
+        tries = Tries(self.address.patience, since, script=call.script)
+        client = self._beats if beat else self._calls
+        return await self._try(lambda client: self._run(client, call), client, tries, failure)
 
-    async def _go_on(
+    async def _tries(self, use: Use[T], *, ready: bool = True) -> T:
+        """Use the client for calls; see `_try`."""
+        tries = Tries(self.address.patience, time.monotonic())
+        return await self._try(use, self._calls, tries, ready=ready)
+
+    async def _try(
         self,
-        script: str,
-        keys: Sequence[Word],
-        args: Sequence[bytes],
-        before: tuple[Client, Exception, float],
-    ) -> Any:
-        """Make a call again whose first try, on that client, failed so; it was begun then."""
-        client, failure, since = before
-        tries = Tries(self.address.patience, since, beat=False, ready=True, script=script)
-        return await self._try_again(
-            lambda client: self._run(client, script, keys, args), tries, client, failure
-        )
-
-    async def _try_again(
-        self, use: Use[T], tries: Tries, client: Client | None, failure: Exception | None
+        use: Use[T],
+        client: Client,
+        tries: Tries,
+        failure: Exception | None = None,
+        *,
+        ready: bool = True,
     ) -> T:
+        """Use a client, again and again while failures pass by themselves and there is patience."""
         try:
             while True:
                 if failure is not None:
-                    tries.asks = client is not None
-                    await asyncio.sleep(self._pause(tries, client, failure))
-                client = None
+                    await asyncio.sleep(self._pause(tries, failure))
                 try:
-                    if tries.ready and not self._ready:
+                    if ready and not self._ready:
                         await self._prepare()
-                    client = self._clients.get(tries.beat) or await self._connect(tries.beat)
                     tries.asks = True
-                    result = await use(client)
+                    return await use(client)
                 except Exception as error:
                     failure = error
-                else:
-                    if tries.number:
-                        self._doubt_hints()
-                    return result
         except asyncio.CancelledError:
             if not tries.is_over:
                 raise
@@ -328,29 +287,16 @@ class Link:
         finally:
             tries.handle.cancel()
 
-    def _pause(self, tries: Tries, client: Client | None, error: Exception) -> float:
+    def _pause(self, tries: Tries, error: Exception) -> float:
         """How long to wait before another try; raises if there is no sense in one."""
         tries.failed(error)
-        if client is not None and self._is_stale(client, error, tries):
-            self._drop(client, tries.beat)
+        if isinstance(error, LineLost):
+            self.signals.doubt()  # they may go the same way
         pause = tries.pause()
         if pause is not None and passes(error):
             return pause
-        found = explained(error, self.address, unsure=tries.unsure, script=tries.script, reason=self._reason)
+        found = explained(error, self.address, unsure=tries.unsure, script=tries.script)
         raise found from (None if found is error else error)
-
-    def _doubt_hints(self) -> None:
-        """The server may have been away: glide connects again without a word, but what was told meanwhile is lost."""
-        now = asyncio.get_running_loop().time()
-        if now - self._doubted > _DOUBTS:
-            self._doubted = now
-            self.signals.doubt()
-
-    def _is_stale(self, client: Client, error: Exception, tries: Tries) -> bool:
-        """True if another connection may do better than this one, which glide goes on to use."""
-        if code(error) == READ_ONLY:
-            return not self.address.cluster  # there may be another primary among the hosts now
-        return is_unanswered(error) and (client.answered < tries.since or tries.unanswered > 1)
 
     def _gone(self) -> StoreClosed:
         return StoreClosed(f"The store at {self.address.place} has been closed.")
@@ -358,19 +304,8 @@ class Link:
     def _too_late(self, tries: Tries) -> Exception:
         unsure = tries.unsure or tries.asks
         if tries.last is not None:
-            return explained(tries.last, self.address, unsure=unsure, reason=self._reason)
-        return unreachable(self.address, self._reason or "it did not answer", unsure=unsure)
-
-    async def _connect(self, beat: bool) -> Client:
-        async with self._connecting:
-            if beat not in self._clients:
-                self._clients[beat] = await connect(self.address)
-            return self._clients[beat]
-
-    def _drop(self, client: Client, beat: bool) -> None:
-        if self._clients.get(beat) is client:
-            del self._clients[beat]
-            self._home.spawn(client.close())  # who still waits for it is told, and asks another
+            return explained(tries.last, self.address, unsure=unsure)
+        return unreachable(self.address, "it did not answer", unsure=unsure)
 
     async def _prepare(self) -> None:
         """See whether the server is fit: once for all who wait for it."""
@@ -384,7 +319,7 @@ class Link:
                 self._preparing = None
 
     async def _look(self) -> None:
-        found = await self._gather()
+        found = await gather(self._calls)
         for one in found:
             if refused := refusal(one, self.address):
                 raise refused
@@ -397,34 +332,34 @@ class Link:
             )
         self._ready = True
 
-    async def _gather(self, client: Client | None = None) -> list[Facts]:
-        try:
-            found = await gather(client or self._clients.get(False) or await self._connect(False))
-        except Exception as error:
-            if is_lost(error):
-                await self._find_reason()
-            raise
-        self._reason = ""
-        return found
-
-    async def _find_reason(self) -> None:
-        reason = await diagnosis.reason(self.address)
-        if reason is not None and reason.lasts:
-            raise OnejobError(
-                f"Valkey at {self.address.place} cannot be connected to ({reason.said}): correct the store's URL."
-            )
-        self._reason = "" if reason is None else reason.said
-
     async def _wind_up(self) -> None:
         self.signals.stop_listening()
-        while self._under_way or self._elsewhere or self._direct.locked():  # noqa: ASYNC110 - each has its own limit
+        while self._under_way or self._thread_asks.locked():  # noqa: ASYNC110 - each has its own limit
             await asyncio.sleep(0.002)
         await self.signals.close()
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
-            with suppress(Exception):
-                await client.close()
+
+    def _hang_up(self) -> None:
+        """At home, when nothing runs there any more."""
+        for client in (self._calls, self._beats):
+            client.close()
+
+    def _hang_up_elsewhere(self) -> None:
+        self._threads.close()
+        while self._elsewhere:
+            loop, client = self._elsewhere.popitem()
+            if loop.is_running() and loop is not _running_loop():
+                with suppress(RuntimeError):  # it has just been closed
+                    loop.call_soon_threadsafe(client.close)
+            else:
+                client.close()
 
 
 async def _nothing(_client: Client) -> None:
     return None
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

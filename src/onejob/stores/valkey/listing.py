@@ -20,7 +20,7 @@ from onejob.stores.valkey.asking import everywhere, together
 from onejob.stores.valkey.chain_views import jobs_of_chain
 from onejob.stores.valkey.forms import STATES
 from onejob.stores.valkey.matching import Matching, whole_ids
-from onejob.stores.valkey.office import DESK, Office
+from onejob.stores.valkey.office import DESK, Office, portions
 from onejob.stores.valkey.showing import load
 from onejob.stores.valkey.streams import Found, Stream, Walk, found_in, take, walked
 from onejob.stores.valkey.wire import blob_or_false, blobs
@@ -31,7 +31,6 @@ SMALL_PAGE: Final = 20
 FEW: Final = 5_000
 """So many jobs of a state are listed by the index at most, and only where the queue has several times as many."""
 SEVERAL: Final = 4
-IDS_AT_ONCE: Final = 1_000
 
 _NAMED_BY: Final[dict[State, tuple[str, ...]]] = {
     State.BLOCKED: ("f", "h"),
@@ -126,8 +125,8 @@ class _Choosing:
         """The jobs that a filter names one by one, by queue; None if it does not."""
         filter, named = self._matching.filter, dict[str, list[bytes]]()
         if (ids := whole_ids(filter.ids)) is not None:
-            for at in range(0, len(ids), IDS_AT_ONCE):
-                for id, queue in (await self._office.find(ids[at : at + IDS_AT_ONCE])).items():
+            for some in portions(ids):
+                for id, queue in (await self._office.find(some)).items():
                     named.setdefault(queue, []).append(id)
         elif (chains := whole_ids(filter.chains)) is not None:
             places = await self._office.find(chains)

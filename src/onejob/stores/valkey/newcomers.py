@@ -23,6 +23,8 @@ CARD: Final = Struct(">IHIHBI")
 _HEADER: Final = Struct(">16siQIIH")
 """Id, priority, delay, the lengths of the card and of what few jobs have, and which rules apply: 0 for none."""
 _SIZE: Final = Struct(">I")
+_DIGEST: Final = Struct(">B")
+_TEXT: Final = Struct(">H")
 _TWO: Final = Struct(">II")
 _NOTHING: Final = _SIZE.pack(0)
 _encode = msgspec.msgpack.Encoder().encode
@@ -30,29 +32,60 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def newcomers(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> bytes:
     """These jobs, and the chains that they wait for."""
-    rules: dict[Rules, int] = {}
+    shared = _Shared()
     words = [b""]
     for job in jobs:
-        plan, task, options = job.plan, job.task.encode(), job.options or b""
-        if not (
-            plan or options or waits or job.lane or job.caller or job.expires is not None or job.runs_anyway
-        ):
+        plan, task = job.plan, shared.task(job.task)
+        planned, more, rule = b"", b"", 0
+        if waits or job.lane or job.caller or job.expires is not None or job.runs_anyway or job.options:
+            card = _card(job, task, job.options or b"", _rest(job))
+            more = _more(job, waits.get(job.id, ()))
+        elif plan is None:
             card = CARD.pack(job.max_crashes, len(task), 0, 0, 0, 0) + task + job.payload
-            words += _HEADER.pack(id_to_bytes(job.id), job.priority, job.delay, len(card), 0, 0), card
-            continue
-        rule = 0 if plan is None else rules.setdefault(plan.rules, len(rules) + 1)
-        card = _card(job, task, options)
-        more = _more(job, waits.get(job.id, ()))
-        words += _HEADER.pack(id_to_bytes(job.id), job.priority, job.delay, len(card), len(more), rule), b""
+        else:
+            card = _card(job, task, b"", shared.rest(job, plan))
         if plan is not None:
-            words[-1] = _planned(plan)
+            planned, rule = _planned(plan), shared.rule(plan.rules)
+        words += (
+            _HEADER.pack(id_to_bytes(job.id), job.priority, job.delay, len(card), len(more), rule),
+            planned,
+        )
         words += card, more
-    if rules:
-        packed = _encode([rules_form(some) for some in rules])
-        words[0] = _SIZE.pack(len(packed)) + packed
-    else:
-        words[0] = _NOTHING
+    words[0] = shared.rules()
     return b"".join(words)
+
+
+class _Shared:
+    """What many jobs of one call have in common."""
+
+    __slots__ = ("_rests", "_rules", "_tasks")
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, bytes] = {}
+        self._rules: dict[int, tuple[int, Rules]] = {}
+        """By identity: all jobs of a task have one object of rules."""
+        self._rests: dict[tuple[int, int, int], bytes] = {}
+
+    def task(self, name: str) -> bytes:
+        """The name of a task."""
+        return self._tasks.get(name) or self._tasks.setdefault(name, name.encode())
+
+    def rule(self, rules: Rules) -> int:
+        """The place of rules among those that are sent along, from 1."""
+        known = self._rules.get(id(rules)) or self._rules.setdefault(id(rules), (len(self._rules) + 1, rules))
+        return known[0]
+
+    def rest(self, job: NewJob, plan: Plan) -> bytes:
+        """What few cards have: of a job that brings nothing but a plan, the same for all with such a plan."""
+        kind = (id(plan.rules), plan.items, plan.size)
+        return self._rests.get(kind) or self._rests.setdefault(kind, _rest(job))
+
+    def rules(self) -> bytes:
+        """All rules, behind their length."""
+        if not self._rules:
+            return _NOTHING
+        packed = _encode([rules_form(rules) for _, rules in self._rules.values()])
+        return _SIZE.pack(len(packed)) + packed
 
 
 def newcomer(job: NewJob, waits: Sequence[Waited] = ()) -> msgspec.Raw:
@@ -82,36 +115,40 @@ def _planned(plan: Plan) -> bytes:
     digest, text, fingerprint = plan.digest, plan.text.encode(), plan.fingerprint
     return b"".join(
         (
-            bytes((len(digest),)),
+            _DIGEST.pack(len(digest)),
             digest,
-            len(text).to_bytes(2, "big"),
+            _TEXT.pack(len(text)),
             text,
-            bytes((len(fingerprint),)),
+            _DIGEST.pack(len(fingerprint)),
             fingerprint,
             _TWO.pack(plan.items, plan.size),
         )
     )
 
 
-def _card(job: NewJob, task: bytes, options: bytes) -> bytes:
-    plan, lane, grave = job.plan, job.lane, _grave(job)
+def _card(job: NewJob, task: bytes, options: bytes, rest: bytes) -> bytes:
+    plan = job.plan
     key, fingerprint = (b"", b"") if plan is None else (plan.text.encode(), plan.fingerprint)
-    if plan is None and lane is None and not job.runs_anyway and not grave:
-        more = b""
-    else:
-        more = _encode(
-            (
-                False if plan is None else blob(plan.rules.encoded),
-                0 if plan is None else plan.items,
-                False if plan is None or plan.size == 0 else plan.size,
-                False if lane is None else _limits(lane),
-                job.runs_anyway,
-                grave,
-            )
-        )
     key_size = 0 if plan is None else len(key) + 1
-    sizes = CARD.pack(job.max_crashes, len(task), len(options), key_size, len(fingerprint), len(more))
-    return b"".join((sizes, task, options, key, fingerprint, more, job.payload))
+    sizes = CARD.pack(job.max_crashes, len(task), len(options), key_size, len(fingerprint), len(rest))
+    return b"".join((sizes, task, options, key, fingerprint, rest, job.payload))
+
+
+def _rest(job: NewJob) -> bytes:
+    """What few cards have."""
+    plan, lane, grave = job.plan, job.lane, _grave(job)
+    if plan is None and lane is None and not job.runs_anyway and not grave:
+        return b""
+    return _encode(
+        (
+            False if plan is None else blob(plan.rules.encoded),
+            0 if plan is None else plan.items,
+            False if plan is None or plan.size == 0 else plan.size,
+            False if lane is None else _limits(lane),
+            job.runs_anyway,
+            grave,
+        )
+    )
 
 
 def _more(job: NewJob, waits: Sequence[Waited]) -> bytes:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from onejob.stores.valkey.wire import blob, blobs
 
 DESK: Final = ""
 """The queue without a name."""
+PORTION: Final = 250
+"""So many jobs one call deals with, at most: while a script runs, the server does nothing else."""
 AT_ONCE: Final = 100
 """Messages that are delivered by one call."""
 REMEMBERED: Final = 10_000
@@ -38,6 +40,7 @@ class Runs(Protocol):
         ...
 
 
+T = TypeVar("T")
 Tell = Callable[[set[str], bool], None]
 """Passes hints on, and knows whether other processes have been told of work already."""
 
@@ -48,6 +51,12 @@ class ThreadLine(NamedTuple):
     run: Callable[[str, list[str], list[bytes]], Any]
     wait: Callable[[Coroutine[Any, Any, None]], None]
     tell: Tell
+
+
+def portions(whole: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Some at a time, in order."""
+    for at in range(0, len(whole), PORTION):
+        yield whole[at : at + PORTION]
 
 
 class Delivered(msgspec.Struct):
@@ -190,19 +199,20 @@ class Office:
                 missing.append(id)
             else:
                 by_queue.setdefault(queue, []).append(id)
-        for queue, some in by_queue.items():
-            there = await self.look("known", queue, blobs(some))
-            for id, known in zip(some, there, strict=True):
-                if known:
-                    found[id] = queue
-                else:
-                    self._places.pop(id, None)
-                    missing.append(id)
-        if missing:
-            queues, wanted = await self.queues(), blobs(missing)
-            answers = await asyncio.gather(*(self.look("known", queue, wanted) for queue in queues))
+        for queue, all_of_them in by_queue.items():
+            for some in portions(all_of_them):
+                there = await self.look("known", queue, blobs(some))
+                for id, known in zip(some, there, strict=True):
+                    if known:
+                        found[id] = queue
+                    else:
+                        self._places.pop(id, None)
+                        missing.append(id)
+        queues = await self.queues() if missing else []
+        for some in portions(missing):
+            answers = await asyncio.gather(*(self.look("known", queue, blobs(some)) for queue in queues))
             for queue, there in zip(queues, answers, strict=True):
-                for id, known in zip(missing, there, strict=True):
+                for id, known in zip(some, there, strict=True):
                     if known:
                         found[id] = queue
                         self.remember([id], queue)

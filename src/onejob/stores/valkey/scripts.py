@@ -39,6 +39,7 @@ _PARTS: Final = (
 )
 """Each may use those before it."""
 _KIND: Final = re.compile(r"^--! (reads|grows|works)$", re.MULTILINE)
+_OPENS_ITSELF: Final = re.compile(r"^open_for\(", re.MULTILINE)
 _FLAGS: Final = {"reads": "no-writes", "grows": "", "works": "allow-oom"}
 _CONSTANTS: Final = re.compile(
     r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ((?:[0-9]+|'[^']*')(?:, (?:[0-9]+|'[^']*'))*)$", re.MULTILINE
@@ -105,7 +106,8 @@ def _registered(name: str, text: str) -> str:
 
 
 def _function(text: str) -> str:
-    opening = "" if _kind(text) == "reads" else "open()\n"
+    opens = _kind(text) != "reads" and not _OPENS_ITSELF.search(text)
+    opening = "open()\n" if opens else ""
     return f"function(KEYS, ARGV)\nbegin(KEYS, ARGV)\n{opening}{_with_constants(text)}\nend"
 
 

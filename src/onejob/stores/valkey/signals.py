@@ -21,11 +21,14 @@ from onejob.core.errors import OnejobError, StoreBusy
 from onejob.hints import ANY, Hints
 from onejob.home import Home
 from onejob.stores.valkey.address import Address
-from onejob.stores.valkey.driver import Client, connect
+from onejob.stores.valkey.connection import Connection, Hear
+from onejob.stores.valkey.failures import ServerError
 
 logger = logging.getLogger("onejob")
 Publish = Callable[[str, str], Awaitable[object]]
 """Sends a message on a channel, by a connection that does not listen."""
+Listen = Callable[[str, Hear, Callable[[], None]], Awaitable[Connection]]
+"""Opens a connection that hears what is said on a channel, and tells of its own end."""
 
 POLL_PROVEN: Final = 5.0
 """Seconds after which a waiter looks for himself though hints arrive: a line that has just died is not known to be dead,
@@ -51,10 +54,10 @@ def channel(address: Address) -> str:
 class Signals:
     """Who waits for what in this process, and the line to other processes. From any thread, unless said otherwise."""
 
-    def __init__(self, address: Address, home: Home, publish: Publish) -> None:
+    def __init__(self, address: Address, home: Home, publish: Publish, listen: Listen) -> None:
         self._hints = Hints()
         self._home = home
-        self._line = Line(address, home, publish, self._hints.hear, self._take)
+        self._line = Line(address, home, publish, listen, hear=self._hints.hear, take=self._take)
         self._listens = False
         self._lock = threading.Lock()
         self._told: set[str] = set()
@@ -147,14 +150,17 @@ class Line:
         address: Address,
         home: Home,
         publish: Publish,
+        listen: Listen,
+        *,
         hear: Callable[[set[str]], None],
         take: Callable[[], set[str]] = set,
     ) -> None:
-        """`take` gives what is to be sent; once there is nothing, `send` has to be called again."""
+        """`hear` is told what others say, `take` gives what is to be sent; once there is nothing, `send` has to be called again."""
         self._address = address
         self.channel = channel(address)
         self._home = home
         self._publish = publish
+        self._open = listen
         self._hear = hear
         self._take = take
         self.name = secrets.token_hex(4)
@@ -221,50 +227,60 @@ class Line:
     async def _keep_listening(self) -> None:
         failures = 0
         while True:
-            client: Client | None = None
+            connection: Connection | None = None
             try:
-                client = await connect(self._address, channel=self.channel, hear=self._on_message)
-                await self._listen_until_lost(client)
-                failures = 0 if self.proven else failures + 1
-            except Exception as error:
+                connection = await self._open(self.channel, self._on_message, self._doubted.set)
+                await self._listen_until_lost(connection)
                 failures += 1
+            except ServerError as error:
+                failures += 1
+                if error.code == "NOPERM":
+                    self._do_without()
+            except Exception as error:
+                failures = 0 if self.proven else failures + 1
                 logger.debug("hints cannot be listened to, so we poll: %s", error)
             finally:
                 if self.proven:
                     self.proven = None
-                if client is not None:
-                    await client.close()
+                if connection is not None:
+                    connection.close()
             await asyncio.sleep(_backoff(failures))
 
-    async def _listen_until_lost(self, client: Client) -> None:
-        while await self._prove(client, PROOF_AGAIN if self._has_listened else PROOF):
+    async def _listen_until_lost(self, connection: Connection) -> None:
+        """Listen until hints do not arrive, or raise if the connection has ended."""
+        while await self._prove(connection, PROOF_AGAIN if self._has_listened else PROOF):
             if self._has_listened:
                 self._hear({ANY})  # who knows what was told meanwhile
             self._has_listened = True
             await self._doubted.wait()
 
-    async def _prove(self, client: Client, limit: float) -> bool:
+    async def _prove(self, connection: Connection, limit: float) -> bool:
         """Send ourselves something on another connection; True if it arrives."""
         self._test = secrets.token_hex(4)
         self._arrived.clear()
         self._doubted.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                await client.ask(
-                    "PING"
-                )  # by which it connects and subscribes; if it may not, this never ends
+                await connection.ask(("PING",))  # is it still there?
                 await self._send_test()
         self.proven = self._arrived.is_set()
-        if not (self.proven or self._has_listened or self._warned):
-            self._warned = True
-            logger.warning(
-                "Hints do not arrive from Valkey at %s, so workers look for jobs once a second: this user needs the right "
-                "to use the channel %s (acl setuser … &%s +publish +subscribe).",
-                self._address.place,
-                self.channel,
-                self.channel,
-            )
+        if not (self.proven or self._has_listened):
+            self._do_without()
         return self.proven
+
+    def _do_without(self) -> None:
+        """Hints do not arrive: say so once."""
+        self.proven = False
+        if self._warned:
+            return
+        self._warned = True
+        logger.warning(
+            "Hints do not arrive from Valkey at %s, so workers look for jobs once a second: this user needs the right "
+            "to use the channel %s (acl setuser … &%s +publish +subscribe).",
+            self._address.place,
+            self.channel,
+            self.channel,
+        )
 
     async def _send_test(self) -> None:
         while not self._arrived.is_set():  # the first may be sent before the subscription stands

@@ -7,7 +7,7 @@ import random
 from typing import Final
 
 from onejob.home import Limit
-from onejob.stores.valkey.failures import is_unanswered, may_have_counted
+from onejob.stores.valkey.failures import may_have_counted
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -16,30 +16,26 @@ _LONGEST_PAUSE: Final = 1.0
 class Tries(Limit):
     """A call that is not answered at once, and what has become of it so far; cancels it when patience is over."""
 
-    __slots__ = ("_patience", "asks", "beat", "last", "number", "ready", "script", "unanswered", "unsure")
+    __slots__ = ("_patience", "asks", "last", "number", "script", "unsure")
 
-    def __init__(self, patience: float, since: float, *, beat: bool, ready: bool, script: str) -> None:
+    def __init__(self, patience: float, since: float, *, script: str = "") -> None:
         super().__init__(since + patience - asyncio.get_running_loop().time())
         self._patience = patience
         self.since = since
-        self.beat = beat
-        self.ready = ready
         self.script = script
         self.number = 0
         self.last: Exception | None = None
-        self.unanswered = 0
         self.asks = False
-        """A client has been asked, and has not answered yet."""
+        """A server is being asked, and has not answered yet."""
         self.unsure = False
         """Some try may have counted, though its reply was lost."""
 
     def failed(self, error: Exception) -> None:
         """A try has ended so."""
-        self.unsure = self.unsure or (self.asks and may_have_counted(error))
+        self.unsure = self.unsure or may_have_counted(error)
         self.asks = False
         self.last = error
         self.number += 1
-        self.unanswered += is_unanswered(error)
 
     def pause(self) -> float | None:
         """How long to wait before another try; None if patience is over."""

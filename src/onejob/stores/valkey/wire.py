@@ -4,6 +4,8 @@ text, which is bytes there. A plain `bytes` in an argument is refused by the ser
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Raw
 
 from onejob.sql.ids import id_to_bytes
@@ -26,7 +28,7 @@ def blob_or_false(data: bytes | None) -> Raw | bool:
     return False if data is None else blob(data)
 
 
-def blobs(some: list[bytes]) -> list[Raw]:
+def blobs(some: Sequence[bytes]) -> list[Raw]:
     """Each of them."""
     return [blob(one) for one in some]
 

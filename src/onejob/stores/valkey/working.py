@@ -15,7 +15,7 @@ from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.valkey import blocking, inspect
 from onejob.stores.valkey.forms import LEASE_BYTES, claimed, settlement
-from onejob.stores.valkey.office import DESK, Office
+from onejob.stores.valkey.office import DESK, PORTION, Office, portions
 from onejob.stores.valkey.wire import blob, id_blob
 
 GRACE: Final = 60_000
@@ -88,9 +88,12 @@ class Working:
                 forms[place] = form
                 by_queue.setdefault(queue, []).append(place)
         first = None if claiming is None else claiming.next_queue
-        for queue in sorted(by_queue, key=lambda queue: queue == first):  # what is claimed comes last
-            some = by_queue[queue]
-            wish = self._wish(claiming) if claiming is not None and queue == first else None
+        calls = [(queue, some) for queue, places in by_queue.items() for some in portions(places)]
+        calls.sort(key=lambda call: call[0] == first)  # what is claimed comes last
+        for number, (queue, some) in enumerate(calls, 1):
+            wish = None
+            if claiming is not None and queue == first and number == len(calls):
+                wish = self._wish(claiming)
             rows, claims = await self._office.call(
                 "settle",
                 queue,
@@ -103,7 +106,7 @@ class Working:
                 if not settling.note(place, row)
             ]
             if claiming is not None and wish is not None:
-                self._take(claiming, queue, claims, wish.token)
+                self._take(claiming, queue, claims, wish)
         return gone
 
     async def beat(self, beat: Beat, now: int | None) -> Pulse:
@@ -159,21 +162,26 @@ class Working:
         while (queue := claiming.next_queue) is not None:
             wish = self._wish(claiming)
             claims = await self._office.call("claim", queue, wish.form(), now=now)
-            self._take(claiming, queue, claims, wish.token)
+            self._take(claiming, queue, claims, wish)
         return Claims(claiming.jobs, min(claiming.soonest, default=None))
 
     def _wish(self, claiming: Claiming) -> _Wish:
         worker, left = claiming.worker, claiming.limit - len(claiming.jobs)
-        alive_until = self._alive_until.get(worker, False)
+        limit = min(max(left, 0), PORTION)
         return _Wish(
-            worker, max(left, 0), os.urandom(LEASE_BYTES), alive_until, claiming.stock + min(left, 0)
+            worker,
+            limit,
+            os.urandom(LEASE_BYTES),
+            self._alive_until.get(worker, False),
+            min(claiming.stock + min(left, 0), PORTION - limit),
         )
 
-    def _take(self, claiming: Claiming, queue: str, claims: Any, token: bytes) -> None:
+    def _take(self, claiming: Claiming, queue: str, claims: Any, wish: _Wish) -> None:
         rows, due_in, again = claims
         self._office.remember([row[0] for row in rows], queue)
-        claiming.jobs += [claimed(row, queue, token) for row in rows]
-        if not again:  # so much had become due in its lanes that one call could not see to it
+        claiming.jobs += [claimed(row, queue, wish.token) for row in rows]
+        # Again if so much had become due in its lanes that one call could not see to it, or a call brought all that one may.
+        if not again and len(rows) < PORTION:
             claiming.queues.popleft()
             if due_in is not None:
                 claiming.soonest.append(due_in)

@@ -65,6 +65,8 @@ end
 -- Accepts a newcomer; returns its answer, whose id it was given, and the outcome. The answer to most is 1: it was created.
 local function accept(job)
   local plan, id, former = job[N_PLAN], job[N_ID], nil
+  local kept = plan and keep_plain(job)
+  if kept then return kept, kept[1], 'kept' end
   local holder = plan and holder_of(plan[P_DIGEST], plan[P_RULES][R_MAX_ITEMS] > 0)
   if not holder then
     if head_of(id) then return 1, id, 'created' end
@@ -86,21 +88,31 @@ local function accept(job)
   return answer_of(decision, former), decision.id, decision.outcome
 end
 
--- Reads, in few calls, what accepting these newcomers needs: whether they are there already, and who holds their keys.
-local function look_up(jobs)
-  if not (jobs[2] or jobs[1][N_PLAN]) then return end
+-- Opens the queue, and reads in few calls what accepting these newcomers needs: whether they are there already, and who holds
+-- their keys.
+local function open_for(jobs)
   local ids, digests, holders = {}, {}, {}
+  if jobs[2] then
+    open()
+  else
+    local id, plan = jobs[1][N_ID], jobs[1][N_PLAN]
+    local text, record = open('j' .. id, plan and 'k' .. plan[P_DIGEST])
+    head_texts[id] = text
+    if not plan then return end
+    key_texts[plan[P_DIGEST]] = record
+    if not record then return end
+  end
   for place = 1, #jobs do
     local job = jobs[place]
     ids[place] = job[N_ID]
     if job[N_PLAN] then digests[#digests + 1] = job[N_PLAN][P_DIGEST] end
   end
   fetch('k', digests, key_texts)
-  for _, digest in ipairs(digests) do
-    local record = key_of(digest)
-    if record then holders[#holders + 1] = record[K_HOLDER] end
+  for place = 1, #digests do
+    local record = key_texts[digests[place]]
+    if record then holders[#holders + 1] = select(3, unpack_bytes(HOLDER_OF_KEY, record)) end
   end
   fetch('c', holders, card_texts)
-  for _, holder in ipairs(holders) do ids[#ids + 1] = holder end
+  for place = 1, #holders do ids[#ids + 1] = holders[place] end
   fetch('j', ids, head_texts)
 end

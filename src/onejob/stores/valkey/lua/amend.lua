@@ -13,11 +13,11 @@ function step.look_at(id)
     card[RUNS_ANYWAY] and 1 or 0, card[ORIGIN], card[ORIGIN_QUEUE], card[OPTIONS] }
 end
 
--- The last job of a chain, as far as it is in this queue.
+-- The last job of a chain, as far as it is in this queue and one call goes.
 function step.look(id)
-  local head = head_of(id)
-  while head and head[NEXT] and head[NEXT_QUEUE] == QUEUE and head_of(head[NEXT]) do
-    id = head[NEXT]
+  local head, hops = head_of(id), 0
+  while head and head[NEXT] and head[NEXT_QUEUE] == QUEUE and hops < 10 * AT_ONCE and head_of(head[NEXT]) do
+    id, hops = head[NEXT], hops + 1
     head = head_of(id)
   end
   return step.look_at(id)

@@ -1,7 +1,7 @@
 -- claim: start waiting jobs for one worker, within the limits of their queue. Which job of a lane may start now has been
 -- settled before: only those wait.
 
-local AT_A_TIME, GRACE = 1000, 60000
+local AT_A_TIME, GRACE = 250, 60000
 
 local function first_time(kind)
   local member = range(kind, 1)[1]
@@ -18,12 +18,15 @@ end
 -- Lets in what has become due. Returns false if that was too much for once, and a claim might pass an older job of a lane; and
 -- when time brings more, for jobs, those of lanes, and lanes.
 local function promote()
-  local delayed, next_delayed = ripe('D')
+  local none_delayed = not are_any(DELAYED)
+  local delayed, next_delayed = NOBODY, nil
+  if not none_delayed then delayed, next_delayed = ripe('D') end
   for _, member in ipairs(delayed) do
     local id = string.sub(member, -16)
     change(id)[STATE] = WAITING
   end
-  local laned, next_laned = ripe('E')
+  local laned, next_laned = NOBODY, nil
+  if not none_delayed then laned, next_laned = ripe('E') end
   for _, member in ipairs(laned) do
     local id = string.sub(member, -16)
     local head = change(id)
@@ -64,7 +67,7 @@ local function given(id)
   return { id, head_texts[id], card_texts[id] }
 end
 
-local function queue_limits() return get('m', 'limits') or { false, false, false, false } end
+local function queue_limits() return limits_text and unpack_record(limits_text) or { false, false, false, false } end
 
 local function earlier(one, other) return one and math.min(one, other or one) or other end
 

@@ -21,7 +21,7 @@ function take.drop(id)
     erase(id)
     dropped = dropped + 1
     if not next_id then return end
-    if next_queue ~= QUEUE then return post(next_queue, 'drop', next_id) end
+    if next_queue ~= QUEUE or dropped % AT_ONCE == 0 then return put_out(next_queue, { 'drop', next_id }) end
     id = next_id
   end
 end
@@ -53,12 +53,12 @@ function take.revive(id, follows, chains, queue, letter)
       put_lane(lane, brought[1], brought[2], brought[3], brought[4])
     end
   end
-  for _, chain in ipairs(chains) do add('h' .. id .. chain[1]) end
+  for place = 1, math.min(#chains, 1) do add('h' .. id .. chains[place][1]) end
   place_queued(id)
   tell('work')
   if follows and queue ~= QUEUE then post(queue, 'follow', follows, id, QUEUE) end
-  for _, chain in ipairs(get('b', id) or {}) do post(chain[2], 'reads_again', chain[1], id, QUEUE) end
-  for _, chain in ipairs(chains) do post(chain[2], 'wait', chain[1], id, QUEUE, false) end
+  tell_chains('reads_again', id, get('b', id) or NONE)
+  wait_for(id, chains)
   if letter then post(letter[2], 'unbury', letter[1]) end
 end
 

@@ -2,8 +2,11 @@
 -- concerns another is a message: for the queue itself it is taken at once, for another it is numbered and kept until
 -- that one has taken it. Messages are taken in their order and once: who takes them knows the last number.
 
-local take, pending, working = {}, nil, nil
-on_begin(function() pending, working = {}, false end)
+-- Of what one thing entails for many, one call does so much; the rest goes with the next delivery.
+local AT_ONCE = 200
+
+local take, pending, working, taken = {}, nil, nil, 0
+on_begin(function() pending, working, taken = {}, false, 0 end)
 
 -- Puts a message into the outbox. Numbers grow with the server's time: those of a queue that was lost, or that fell back when
 -- another node took over, are never given again, and so never passed over.
@@ -25,9 +28,11 @@ local function take_pending()
   working = false
 end
 
--- Tells a queue something: `kind` is a function of `take`, the rest its arguments.
+-- Tells a queue something: `kind` is a function of `take`, the rest its arguments. What leads from job to job through a long chain
+-- goes on with the next delivery after a while.
 local function post(queue, kind, ...)
-  if queue ~= QUEUE then return put_out(queue, { kind, ... }) end
+  taken = taken + 1
+  if queue ~= QUEUE or taken > 10 * AT_ONCE then return put_out(queue, { kind, ... }) end
   if working then
     pending[#pending + 1] = { kind, ... }
   else
@@ -40,7 +45,20 @@ end
 -- Leaves the rest of something long to the next delivery.
 local function post_later(kind, ...) put_out(QUEUE, { kind, ... }) end
 
-local AT_ONCE = 500
+-- Tells many chains, { chain, queue } each, something about a job of this queue.
+local function tell_chains(kind, id, chains)
+  local rest = {}
+  for place, chain in ipairs(chains) do
+    if place <= AT_ONCE then
+      post(chain[2], kind, chain[1], id, QUEUE)
+    else
+      rest[place - AT_ONCE] = chain
+    end
+  end
+  if rest[1] then post_later('tell_chains', kind, id, rest) end
+end
+take.tell_chains = tell_chains
+
 local STRANDED, EXPIRED = '/* stranded */', '/* expired */'
 
 local function readable(id)
@@ -151,10 +169,8 @@ local function after_end(id, instead)
   tell('done')
   touch(head[LANE])
   if head[BLOCKERS] > 0 then -- nothing of what it waited for is needed any more
-    for _, chain in ipairs(get('b', id) or {}) do
-      remove('h' .. id .. chain[1])
-      post(chain[2], 'no_longer', chain[1], id, QUEUE)
-    end
+    call('ZREMRANGEBYLEX', INDEX, '[h' .. id, '(h' .. id .. TOP)
+    tell_chains('no_longer', id, get('b', id) or NONE)
   end
   if head[NEXT] then return end
   local error = head[STATE] ~= COMPLETED and short(error_of(id))
@@ -259,14 +275,27 @@ function take.no_longer(root, id, queue)
   remove('a' .. root .. id .. queue)
 end
 
--- Lets a job, which is blocked, wait for chains: { chain, queue, error } each.
+-- Lets a job, which is blocked, wait for chains: { chain, queue, error } each. Until it waits for all of them, it is held up by itself
+-- and a number, by which the rest is known: who was revived meanwhile waits anew.
 local function wait_for(id, chains)
-  for _, chain in ipairs(chains) do add('h' .. id .. chain[1]) end
+  local some, rest = {}, {}
+  for place, chain in ipairs(chains) do
+    if place <= AT_ONCE then some[place] = chain else rest[place - AT_ONCE] = chain end
+  end
+  for _, chain in ipairs(some) do add('h' .. id .. chain[1]) end
+  local mark = rest[1] and id .. number(next_number())
+  if mark then add('h' .. id .. mark) end
   -- All of them before any is taken: one that failed ends the job, and with it all its waiting.
   local outermost = not working
   working = true
-  for _, chain in ipairs(chains) do post(chain[2], 'wait', chain[1], id, QUEUE, chain[3]) end
+  for _, chain in ipairs(some) do post(chain[2], 'wait', chain[1], id, QUEUE, chain[3] or false) end
+  if mark then post_later('wait_for', id, rest, mark) end
   if outermost then take_pending() end
+end
+function take.wait_for(id, chains, mark)
+  if not has('h' .. id .. mark) then return end -- it has ended meanwhile
+  wait_for(id, chains)
+  remove('h' .. id .. mark)
 end
 
 -- Ends queued jobs whose time to start has passed; how many.

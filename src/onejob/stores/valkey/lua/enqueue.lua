@@ -3,7 +3,7 @@
 --! grows
 
 local answers, jobs = {}, read_newcomers(ARGV[3])
-look_up(jobs)
+open_for(jobs)
 for place = 1, #jobs do answers[place] = (accept(jobs[place])) end
 refresh()
 return reply(answers)

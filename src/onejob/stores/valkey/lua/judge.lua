@@ -5,7 +5,7 @@ local RUN, KEEP, UPDATE, POSTPONE, COLLECT = 'r', 'k', 'u', 'p', 'c'
 local FOLLOW, LATER, CANCEL, RAISE = 'f', 'l', 'x', '!'
 local REMEMBERED_CALLS, FULL_SIZE = 8, 1048576
 
-local forget_at, made_due, judge, may_revive
+local forget_at, made_due, judge, may_revive, verdict_of
 do
   local function column(state, own)
     if QUEUED[state] then return 0 end
@@ -13,7 +13,7 @@ do
     return state == COMPLETED and 3 or 4
   end
 
-  local function verdict_of(rules, standing, age)
+  function verdict_of(rules, standing, age)
     if rules[R_FORCED] then return RUN end
     local place = (not rules[R_WINDOW] or age < rules[R_WINDOW]) and standing or standing + 5
     return sub(rules[R_TABLE], place + 1, place + 1)

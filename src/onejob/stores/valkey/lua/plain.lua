@@ -6,7 +6,7 @@
 local LONE = 69
 local NEVER, ONCE = '\0\0\0\0', '\0\0\0\1'
 
-local make_plain, complete_plain, start_plain, fits_stock
+local make_plain, keep_plain, complete_plain, start_plain, fits_stock
 do
   -- What is the same for many jobs of a call.
   local of_priority, of_due, made_rest, made_member, made_state, since_now, ended_now, over_now, holders, key_rests
@@ -14,6 +14,14 @@ do
     of_priority, of_due, since_now, ended_now, over_now = false, false, false, false, false
     holders, key_rests = emptied(holders), emptied(key_rests)
   end)
+
+  -- The key at the end of a head, with its length; nothing if that is not its end.
+  local function key_at_end(text)
+    if #text == LONE then return '\0' end
+    local worker_at = 68 + string.byte(text, 67)
+    local key_at = worker_at + 1 + string.byte(text, worker_at)
+    return key_at + string.byte(text, key_at) == #text and sub(text, key_at)
+  end
 
   local function take_vacant_key(plan, card, id)
     local digest, text, rules, _, size = plan[P_DIGEST], plan[P_TEXT], plan[P_RULES], unpack_bytes('>I4I2', card)
@@ -49,6 +57,33 @@ do
     if plan then take_vacant_key(plan, card, id) end
   end
 
+  -- As `judge`, for a newcomer that brings nothing else and whose key is held by a job that has nothing else: its answer, if it is
+  -- kept.
+  function keep_plain(job)
+    local plan, own_id = job[N_PLAN], job[N_ID]
+    local digest = plan[P_DIGEST]
+    local record = key_texts[digest]
+    if not record or keys[digest] ~= nil or brings_more(job) or heads[own_id] or head_texts[own_id] ~= false then return end
+    local _, _, id, _, since, completed_until, failed_until, _, _, _, _, known_fingerprint = unpack_bytes(KEY_RECORD, record)
+    local text = head_texts[id]
+    if not text or heads[id] ~= nil or not key_at_end(text) then return end
+    local state, standing, rules, age = sub(text, 1, 1), 0, plan[P_RULES], NOW - since
+    if state == RUNNING then
+      standing = 1
+    elseif not QUEUED[state] then
+      standing = state == COMPLETED and 3 or 4
+      if (state == COMPLETED and completed_until or failed_until) <= NOW then return end
+    end
+    if verdict_of(rules, standing, age) ~= KEEP then return end
+    local card, fingerprint = card_texts[id], plan[P_FINGERPRINT]
+    local _, options_at, key_at, fingerprint_at, more_at = card_parts(card)
+    local differs = (more_at > fingerprint_at and sub(card, fingerprint_at, more_at - 1) or known_fingerprint) ~= fingerprint
+    if differs and rules[R_STRICT] then return end
+    local same = sub(text, 8, 11) == pack_bytes('>i4', job[N_PRIORITY])
+      and (key_at > options_at and sub(card, options_at, key_at - 1)) == options_of(job)
+    return { id, state, age, (differs and 2 or 0) + (same and 0 or 1) }
+  end
+
   -- The lease under which a job runs, and the beginning of its member, by how its head ends.
   local function holder_by(ending)
     local known = holders[ending]
@@ -80,14 +115,6 @@ do
     count_state(RUNNING, -1)
     count_state(COMPLETED, 1)
     return true
-  end
-
-  -- The key at the end of a head, with its length; nothing if that is not its end.
-  local function key_at_end(text)
-    if #text == LONE then return '\0' end
-    local worker_at = 68 + string.byte(text, 67)
-    local key_at = worker_at + 1 + string.byte(text, worker_at)
-    return key_at + string.byte(text, key_at) == #text and sub(text, key_at)
   end
 
   -- True for a job that may start before its worker has a slot for it: it has no lane, was never lost, and may be.

@@ -29,7 +29,7 @@ local CARD = '>I4I2I4I2BI4'
 -- The fields of a key's record.
 local K_TEXT, K_TASK, K_HOLDER, K_GENERATION, K_SINCE, K_COMPLETED, K_FAILED = 1, 2, 3, 4, 5, 6, 7
 local K_FOLLOWS, K_ENDED, K_ENDED_AT, K_FORGET, K_FINGERPRINT = 8, 9, 10, 11, 12
-local KEY_RECORD = '>I2c0I2c0c16I4dddBc0Bc0ddBc0'
+local KEY_RECORD, HOLDER_OF_KEY = '>I2c0I2c0c16I4dddBc0Bc0ddBc0', '>I2c0I2c0c16'
 -- The fields of a lane's limits, and of a queue's.
 local L_CONCURRENCY, L_MAX, L_PER, L_HOLD, L_OPENS = 1, 2, 3, 4, 5
 local Q_CONCURRENCY, Q_MAX, Q_PER, Q_PAUSED = 1, 2, 3, 4
@@ -47,7 +47,7 @@ local FORMAT = '2' -- of all this
 -- What one call knows and has yet to write. A library lives on: every call begins by forgetting what the last one knew.
 local heads, cards, keys, head_texts, card_texts, key_texts -- false: not there
 local changed, was_states, was_members, was_others, places_changed, unwritten
-local written, added, removed, writes, adds, removals, topics, counted, counts, sequence, numbered, fresh
+local written, added, removed, writes, adds, removals, topics, counted, counts, sequence, numbered, fresh, limits_text
 local forgetting = {}
 local function on_begin(forget) forgetting[#forgetting + 1] = forget end
 
@@ -69,17 +69,21 @@ local function begin(names, words)
   changed, was_states, was_members = emptied(changed), emptied(was_states), emptied(was_members)
   was_others, places_changed, unwritten = emptied(was_others), emptied(places_changed), emptied(unwritten)
   written, added, removed, writes, adds, removals = emptied(written), emptied(added), emptied(removed), 0, 0, 0
-  topics, counted, counts, sequence, numbered, fresh = emptied(topics), emptied(counted), emptied(counts), 0, false, false
+  topics, counted, counts, sequence, numbered = emptied(topics), emptied(counted), emptied(counts), 0, false
+  fresh, limits_text = false, nil
   for place = 1, #forgetting do forgetting[place]() end
 end
 
--- The first step of every script that writes: it also learns the last number given, and how many jobs are in the common states. Every key of a queue exists from its first use on, so that in the midst of a
--- slot's migration a script is refused as a whole or runs as a whole.
-local function open()
-  local found = call('HMGET', DATA, 'm', 'mseq', 'mn' .. WAITING, 'mn' .. RUNNING, 'mn' .. COMPLETED)
+-- The first step of every script that writes: it also learns the last number given, how many jobs are in the common states, and
+-- the queue's limits. Every key of a queue exists from its first use on, so that in the midst of a slot's migration a script is
+-- refused as a whole or runs as a whole. Two more fields may be read along; returns what is in them.
+local function open(field, other)
+  local found = call('HMGET', DATA, 'm', 'mseq', 'mn' .. WAITING, 'mn' .. RUNNING, 'mn' .. COMPLETED, 'mn' .. DELAYED, 'mlimits',
+    field or 'm', other or 'm')
   local format = found[1]
   sequence, counts[WAITING] = tonumber(found[2] or 0), tonumber(found[3] or 0)
   counts[RUNNING], counts[COMPLETED] = tonumber(found[4] or 0), tonumber(found[5] or 0)
+  counts[DELAYED], limits_text = tonumber(found[6] or 0), found[7]
   if not format then
     call('HSET', DATA, 'm', FORMAT)
     call('ZADD', INDEX, 0, '')
@@ -87,6 +91,7 @@ local function open()
   elseif format ~= FORMAT then
     error({ err = 'FORMAT ' .. format .. ' instead of ' .. FORMAT })
   end
+  return found[8], found[9]
 end
 
 local function instant(at) return pack_bytes('>I6', math.max(0, math.min(at, LATEST))) end
@@ -380,6 +385,12 @@ local function until_time(start, at, limit)
   return call('ZRANGEBYLEX', INDEX, '[' .. start, '(' .. start .. instant(at + 1), 'LIMIT', 0, limit)
 end
 local function has(member) return call('ZSCORE', INDEX, member) end
+
+-- Whether jobs may be in one of the states that `open` has counted.
+local function are_any(state)
+  gather()
+  return counts[state] + (counted[state] or 0) > 0
+end
 
 local function next_number()
   sequence, numbered = sequence + 1, true
