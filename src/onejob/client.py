@@ -75,10 +75,11 @@ class Client:
         """The store, made on first use."""
         store = self._store
         if store is None:
+            made = self._make_store()
             with self._lock:
                 if self._closed:
                     raise StoreClosed("This app has been closed; enter it again (`with app:`) to reopen it.")
-                store = self._store = self._store or self._make_store()
+                store = self._store = self._store or made
                 self._direct = store if isinstance(store, Direct) else None
         return store
 
@@ -87,10 +88,14 @@ class Client:
         """The private loop, started on first use."""
         background = self._background
         if background is None:
+            made = BackgroundLoop()
             with self._lock:
-                if self._closed:
-                    raise closed()
-                background = self._background = self._background or BackgroundLoop()
+                is_closed = self._closed
+                background = self._background = None if is_closed else self._background or made
+            if background is not made:
+                made.stop()
+            if background is None:
+                raise closed()
         return background
 
     def enqueue(self, call: Call[R], connection: object = None) -> Receipt[R]:
@@ -218,7 +223,8 @@ class Client:
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        self._lock = threading.Lock()
+        # Nothing is made under it, and its thread may come twice: a signal handler may enqueue in the midst of the first call.
+        self._lock = threading.RLock()
         self._store: JobStore | None = None
         self._direct: Direct | None = None
         self._background: BackgroundLoop | None = None

@@ -32,7 +32,7 @@ class Home:
         self._inbox: deque[_Call] = deque()
         self._woken = False
         self._outboxes: dict[asyncio.AbstractEventLoop, _Outbox] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -101,27 +101,33 @@ class Home:
             await asyncio.sleep(0.001)
 
     def _start(self) -> asyncio.AbstractEventLoop:
+        """Start it. Of those who do so at the same time, a thread and the signal handler that interrupts it among them, the
+        first to be ready has the loop that counts.
+        """
+        made = new_loop()
+        thread = threading.Thread(target=self._serve, args=(made,), name=self._name, daemon=True)
+        thread.start()
         with self._lock:
             if self._loop is None:
-                loop = new_loop()
-                self._thread = threading.Thread(
-                    target=self._serve, args=(loop,), name=self._name, daemon=True
-                )
-                self._thread.start()
-                self._loop = loop
-            return self._loop
+                self._loop, self._thread = made, thread
+            loop = self._loop
+        if loop is not made:
+            made.call_soon_threadsafe(made.stop)
+        return loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            loop.run_until_complete(_end_all(self._on_end))
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            if loop is self._loop:
+                loop.run_until_complete(_end_all(self._on_end))
+                loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             asyncio.set_event_loop(None)
             loop.close()
-            self._over = True
-            self._refuse_the_rest()
+            if loop is self._loop:
+                self._over = True
+                self._refuse_the_rest()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
