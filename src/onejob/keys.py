@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Protocol, cast
 
 import msgspec
 
 from onejob.core.dedup import Unique, check_key
 from onejob.core.errors import InvalidOption, shown
-from onejob.core.identity import Realm, call_text, key_text
-
-Key = tuple[bytes, str]
-"""A key's digest, and the key as people read it."""
+from onejob.core.identity import Key, Realm, call_text, key_text
 
 
 class KeyRule(Protocol):
@@ -41,7 +39,7 @@ def key_rule(task: str, parameters: Sequence[str], policy: Unique, realm: Realm)
     names = cast("tuple[str, ...]", by)
     for name in names:
         check_parameter(task, "Unique(by=…)", name, parameters)
-    return NamedArguments(names, realm)
+    return OneArgument(names[0], realm) if len(names) == 1 else NamedArguments(names, realm)
 
 
 def check_parameter(task: str, option: str, name: str, parameters: Sequence[str]) -> None:
@@ -73,7 +71,7 @@ class FixedKey:
     __slots__ = ("_key",)
 
     def __init__(self, text: str, realm: Realm) -> None:
-        self._key = (realm.digest((text,)), key_text((text,)))
+        self._key = realm.key(text)
 
     def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
@@ -95,6 +93,20 @@ class WholeCall:
         if self._gathered is not None:
             everything.pop(self._gathered, None)
         return self._realm.call_digest(everything), call_text(everything)
+
+
+class OneArgument:
+    """The key is one argument."""
+
+    __slots__ = ("_argument", "_realm")
+
+    def __init__(self, name: str, realm: Realm) -> None:
+        self._argument = attrgetter(name)
+        self._realm = realm
+
+    def key(self, arguments: msgspec.Struct) -> Key | None:
+        """See `KeyRule`."""
+        return self._realm.key(self._argument(arguments))
 
 
 class NamedArguments:

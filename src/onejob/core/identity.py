@@ -24,8 +24,12 @@ from onejob.core.payload import MAX_DEPTH, dataclass_fields, is_dataclass
 if TYPE_CHECKING:
     from _hashlib import HASH
 
+Key = tuple[bytes, str]
+"""A key's digest, and the key as people read it."""
+
 VERSION = b"\x01"
 MAX_TEXT = 200
+INT64 = 2**63
 _EMPTY = b"-"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -51,6 +55,19 @@ class Realm:
             raise _unfit(error) from None
         return state.digest()[:16]
 
+    def key(self, part: object) -> Key:
+        """A key made of one part, which most are."""
+        if type(part) is str and part and len(part) <= MAX_TEXT and part.isprintable():
+            encoded, text = _encode_text(part, 0), part
+        elif type(part) is int and -INT64 < part < INT64:
+            encoded, text = _encode_number(part, 0), str(part)
+        else:
+            parts = (part,)
+            return self.digest(parts), key_text(parts)
+        state = self._start()
+        state.update(encoded)
+        return state.digest()[:16], text
+
     def call_digest(self, arguments: Mapping[str, object]) -> bytes:
         """The 16 bytes that name a key made of the whole call."""
         state = self._start()
@@ -61,11 +78,13 @@ class Realm:
         return state.digest()[:16]
 
     def _start(self) -> HASH:
-        if self._hashed is None:
-            import hashlib  # late: slow to load, and defining tasks needs no digest
+        return (self._hashed or self._prepare()).copy()
 
-            self._hashed = hashlib.sha256(self._prefix)
-        return self._hashed.copy()
+    def _prepare(self) -> HASH:
+        import hashlib  # late: slow to load, and defining tasks needs no digest
+
+        self._hashed = hashlib.sha256(self._prefix)
+        return self._hashed
 
 
 def encode_part(part: object) -> bytes:
