@@ -44,12 +44,14 @@ class Watched:
 class Clock:
     """The time and the commits of one connection."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, lengths: dict[str, int]) -> None:
+        """`lengths` are those of the logs, by file: several connections write to one."""
         self.seconds = 0.0
         self.looks = 0
         self.commits = 0
         self.frames = 0
-        self._length = 0
+        self._file = connection.filename
+        self._lengths = lengths
         self._page = connection.pragma("page_size")
         self._longest = connection.pragma("wal_autocheckpoint")
         connection.set_wal_hook(self._committed)
@@ -71,8 +73,9 @@ class Clock:
     def _committed(self, connection: Any, name: str, length: int) -> int:
         """Count what was appended, and do what SQLite's own hook would do, which this one replaces."""
         self.commits += 1
-        self.frames += length - self._length if length > self._length else length
-        self._length = length
+        before = self._lengths.get(self._file, 0)
+        self.frames += length - before if length > before else length
+        self._lengths[self._file] = length
         if length >= self._longest:
             with suppress(apsw.BusyError):
                 connection.wal_checkpoint(name)
@@ -80,13 +83,14 @@ class Clock:
 
 
 class SqliteGauge:
-    """Fits `Gauge`. A round trip is a request to one of the store's threads."""
+    """Fits `Gauge`. A round trip is a request to one of the store's threads; who writes by himself makes none."""
 
     apart = False
     durable = True
 
     def __init__(self) -> None:
         self._clocks: list[Clock] = []
+        self._lengths: dict[str, int] = {}
         self._calls = 0
         self._inside, self._outside = _price()
 
@@ -109,7 +113,7 @@ class SqliteGauge:
 
     def watch(self, connection: Any) -> Watched:
         """Time a connection from now on."""
-        self._clocks.append(Clock(connection))
+        self._clocks.append(Clock(connection, self._lengths))
         return Watched(connection, self._clocks[-1])
 
     def count(self) -> None:
@@ -119,7 +123,7 @@ class SqliteGauge:
 
 def _price() -> tuple[float, float]:
     """The seconds that a look at the clock adds: to what it measures, and in all."""
-    clock = Clock(apsw.Connection(":memory:"))
+    clock = Clock(apsw.Connection(":memory:"), {})
     started = time.thread_time()
     for _ in range(_LOOKS):
         iter(list(_nothing()))
@@ -146,7 +150,7 @@ def gauge(_url: str) -> Iterator[SqliteGauge]:
         put(executor, request)
 
     with (
-        patch.object(SqliteStore, "_connect", lambda store: made.watch(connect(store))),
+        patch.object(SqliteStore, "_connect", lambda *words: made.watch(connect(*words))),
         patch.object(Executor, "_put", counted),
     ):
         yield made

@@ -18,7 +18,7 @@ class Hints:
     """The stream of hints that one store hears, and those who sleep until one of theirs comes. From any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may enqueue, and be heard, in the midst of it
         self._count = 0
         self._heard: dict[str, int] = {}
         self._waiting: dict[asyncio.Future[bool], frozenset[str]] = {}
@@ -59,11 +59,11 @@ class Hints:
                 self._heard[topic] = self._count
             woken = [
                 future
-                for future, wanted in self._waiting.items()
+                for future, wanted in tuple(self._waiting.items())
                 if ANY in topics or not wanted.isdisjoint(topics)
             ]
             for future in woken:
-                del self._waiting[future]
+                self._waiting.pop(future, None)
         for future in woken:
             with suppress(RuntimeError):  # its loop is closed: nobody waits any more
                 future.get_loop().call_soon_threadsafe(_resolve, future, True)

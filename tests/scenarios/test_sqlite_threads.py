@@ -15,15 +15,20 @@ from uuid import UUID
 
 import pytest
 
+from onejob.core.dedup import Plan, Unique, compile_rules
 from onejob.core.errors import StoreClosed, UnknownBlocker
 from onejob.core.filter import JobFilter
+from onejob.core.identity import Realm, fingerprint
 from onejob.core.job import JobId, NewJob
-from onejob.core.judge import Answer
+from onejob.core.judge import Answer, Outcome
 from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.store import SqliteStore
 
 THREADS = 12
 ROUNDS = 20
+REALM = Realm("q", "t")
+RULES = compile_rules(Unique.in_flight(), None)
+assert RULES is not None
 _numbers = count(1)
 
 
@@ -54,14 +59,20 @@ class Watched(SqliteStore):
                 over.set()
                 held.result()
 
+    def wait_until_idle(self) -> None:
+        """Wait until its thread has nothing to do."""
+        while not self._writer.is_idle:
+            threading.Event().wait(0.001)
+
     def wait_for(self, gathered: int) -> None:
         """Wait until so many have asked."""
         while self._writer._queue.qsize() < gathered:
             threading.Event().wait(0.001)
 
 
-def new_job(*blockers: JobId) -> NewJob:
-    return NewJob(new_id(), "q", "t", b"{}", blockers=blockers)
+def new_job(*blockers: JobId, key: str | None = None) -> NewJob:
+    plan = None if key is None else Plan(*REALM.key(key), RULES, fingerprint(b"{}"))
+    return NewJob(new_id(), "q", "t", b"{}", plan, blockers=blockers)
 
 
 def new_id() -> JobId:
@@ -149,3 +160,116 @@ async def counted_and_closed(store: SqliteStore) -> int:
         return await store.count(JobFilter())
     finally:
         await store.close()
+
+
+def test_a_thread_writes_by_itself_what_takes_one_step_where_nobody_else_writes(
+    store: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.enqueue_from_thread(new_job())  # which opens the file
+    store.wait_until_idle()
+    with monkeypatch.context() as patched:
+        patched.setattr(store._writer, "call", None)
+        plain, vacant, duplicate = new_job(), new_job(key="k"), new_job(key="k")
+        assert store.enqueue_from_thread(plain).outcome is Outcome.CREATED
+        assert store.enqueue_from_thread(vacant).outcome is Outcome.CREATED
+        for _ in range(3):
+            store.wait_until_idle()
+            kept = store.enqueue_from_thread(duplicate)
+            assert (kept.outcome, kept.id) == (Outcome.KEPT, vacant.id)
+    [key] = asyncio.run(store.keys())
+    assert (key.holder.id, key.absorbed) == (vacant.id, 3)
+    assert asyncio.run(store.count(JobFilter())) == 3
+
+
+def test_what_takes_more_than_one_step_is_left_to_the_writer(store: Watched) -> None:
+    first = new_job(key="k")
+    store.enqueue_from_thread(first)
+    rules = compile_rules(Unique.latest(), None)
+    assert rules is not None
+    newer = NewJob(new_id(), "q", "t", b'{"a":1}', Plan(*REALM.key("k"), rules, fingerprint(b'{"a":1}')))
+    assert store.enqueue_from_thread(newer).outcome is Outcome.UPDATED
+    stored = asyncio.run(store.job(first.id))
+    assert stored is not None
+    assert stored.payload == b'{"a":1}'
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@contextmanager
+def interrupted_store(path: Path) -> Iterator[tuple[Watched, list[int]]]:
+    """A store whose threads are interrupted where they look at the clock, as often as the list says."""
+    interruptions: list[int] = []
+
+    def clock() -> int:
+        if interruptions and threading.current_thread() is threading.main_thread():
+            interruptions.pop()
+            signal.raise_signal(signal.SIGUSR1)
+        return 1_000_000
+
+    made = Watched(str(path / "jobs.db"), clock=clock)
+    made.enqueue_from_thread(new_job())
+    made.wait_until_idle()
+    yield made, interruptions
+    asyncio.run(made.close())
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_signal_handler_may_enqueue_while_its_thread_writes_by_itself(
+    tmp_path: Path, key: str | None
+) -> None:
+    with interrupted_store(tmp_path) as (store, interruptions):
+        answers: list[Answer] = []
+
+        def enqueue(_: int, __: FrameType | None) -> None:
+            answers.append(store.enqueue_from_thread(new_job(key=key)))
+
+        with handled(enqueue):
+            interruptions.append(1)
+            answers.append(store.enqueue_from_thread(new_job(key=key)))
+        assert len(answers) == 2
+        assert len({answer.id for answer in answers}) == (2 if key is None else 1)
+        assert asyncio.run(store.count(JobFilter())) == (3 if key is None else 2)
+
+
+def test_a_thread_that_is_interrupted_for_good_is_in_nobodys_way(tmp_path: Path) -> None:
+    with interrupted_store(tmp_path) as (store, interruptions):
+
+        def give_up(_: int, __: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        with handled(give_up):
+            interruptions.append(1)
+            with pytest.raises(KeyboardInterrupt):
+                store.enqueue_from_thread(new_job())
+        assert store.enqueue_from_thread(new_job()).outcome is Outcome.CREATED
+        assert asyncio.run(store.enqueue([new_job()]))[0].outcome is Outcome.CREATED
+        assert asyncio.run(store.count(JobFilter())) == 3
+
+
+def test_threads_and_loops_make_one_job_of_each_key(store: Watched, pool: Submit) -> None:
+    for number in range(ROUNDS):
+        keys = [f"{number}.{each}" for each in range(4)]
+        barrier = threading.Barrier(THREADS)
+
+        def by_itself(job: NewJob, barrier: threading.Barrier = barrier) -> Answer:
+            barrier.wait()
+            return store.enqueue_from_thread(job)
+
+        def by_a_loop(job: NewJob, barrier: threading.Barrier = barrier) -> Answer:
+            barrier.wait()
+            return asyncio.run(store.enqueue([job]))[0]
+
+        asked = [
+            pool(by_itself if each % 3 else by_a_loop, new_job(key=keys[each % len(keys)]))
+            for each in range(THREADS)
+        ]
+        answers = [future.result() for future in asked]
+        assert sum(answer.outcome is Outcome.CREATED for answer in answers) == len(keys)
+        assert len({answer.id for answer in answers}) == len(keys)

@@ -6,13 +6,13 @@ flushes them first, so that the outcome is that of the same calls one by one. Al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from onejob.core.dedup import Plan
-from onejob.core.job import ChainId, NewJob, State
+from onejob.core.job import ChainId, NewJob
 from onejob.core.judge import Answer, Change, Decision, Holder, Outcome, initial_state, judge
 from onejob.core.lifecycle import EXPIRED
 from onejob.sql.ids import id_from_bytes, id_to_bytes
@@ -23,7 +23,15 @@ from onejob.stores.sqlite.blocking import Waits
 from onejob.stores.sqlite.connect import Row, array
 from onejob.stores.sqlite.ending import after_end, end_queued, revoke_last, strand
 from onejob.stores.sqlite.lanes import lanes_of, put, refresh
-from onejob.stores.sqlite.newcomers import fit, insert_keyed, insert_plain, memory
+from onejob.stores.sqlite.newcomers import (
+    Made,
+    fit,
+    insert_keyed,
+    insert_plain,
+    job_rows,
+    key_rows,
+    memory,
+)
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
 
@@ -73,18 +81,6 @@ def _all_created(session: Session, jobs: Sequence[NewJob]) -> list[Answer]:
     return [Answer(job.id, Outcome.CREATED) for job in jobs]
 
 
-class _Made(msgspec.Struct, frozen=True, gc=False):
-    """A job with a key that is not yet written."""
-
-    id: bytes
-    job: NewJob
-    plan: Plan
-    decision: Decision
-    state: State
-    follows: bytes | None
-    blockers: int
-
-
 class _Batch:
     """The newcomers of one call: rows not yet written, and what was found out about their keys at once."""
 
@@ -93,8 +89,8 @@ class _Batch:
         self.now = now
         self._sql = statements("enqueue")
         self._jobs: list[tuple[Any, ...]] = []
-        self._keyed: list[_Made] = []
-        self._made: dict[bytes, _Made] = {}
+        self._keyed: list[Made] = []
+        self._made: dict[bytes, Made] = {}
         self._seen: set[bytes] = set()
         self._queues: set[str] = set()
         """Where new jobs wait."""
@@ -152,8 +148,8 @@ class _Batch:
             session.executemany(sql["insert_job"], self._jobs)
             self._jobs.clear()
         if self._keyed:
-            session.executemany(sql["insert_keyed_job"], _job_rows(self._keyed, now))
-            session.executemany(sql["take_key"], _key_rows(self._keyed))
+            session.executemany(sql["insert_keyed_job"], job_rows(self._keyed, now))
+            session.executemany(sql["take_key"], key_rows(self._keyed))
             self._keyed.clear()
             self._stale.update(self._made)
             self._made.clear()
@@ -174,7 +170,7 @@ class _Batch:
         row = self._found.get(digest)
         return None if row is None else holder_of(row, id_from_bytes)
 
-    def _holder_made(self, made: _Made) -> Holder:
+    def _holder_made(self, made: Made) -> Holder:
         job, decision, plan = made.job, made.decision, made.plan
         completed_until, failed_until = memory(plan.rules, decision.since)
         return Holder(
@@ -286,7 +282,7 @@ class _Batch:
             decision.due, follows, self.now, laned=job.lane is not None, blocked=waits.blocked
         )
         followed = None if follows is None else id_to_bytes(follows)
-        made = _Made(id, job, plan, decision, state, followed, len(waits.chains))
+        made = Made(id, job, plan, decision, state, followed, len(waits.chains))
         self._keyed.append(made)
         self._made[plan.digest] = made
         self._seen.add(id)
@@ -321,53 +317,3 @@ class _Batch:
         self._queues.add(job.queue)
         if waits.chains:
             self._block(job, id, waits)
-
-
-def _job_rows(gathered: list[_Made], now: int) -> Iterator[tuple[Any, ...]]:
-    for made in gathered:
-        job, plan, decision, lane = made.job, made.plan, made.decision, made.job.lane
-        yield (
-            made.id,
-            job.queue,
-            job.task,
-            made.state,
-            job.priority,
-            decision.due,
-            now,
-            decision.since,
-            None if job.expires is None else now + job.expires,
-            job.payload,
-            job.options,
-            job.max_crashes,
-            plan.items,
-            made.follows,
-            plan.digest,
-            plan.text,
-            plan.rules.encoded,
-            plan.fingerprint,
-            stored_calls(decision.calls),
-            plan.size or None,
-            None if lane is None else lane.key,
-            stored_plan(lane),
-            made.blockers,
-        )
-
-
-def _key_rows(gathered: list[_Made]) -> Iterator[tuple[Any, ...]]:
-    rules, since, completed_until, failed_until = None, 0, None, None
-    for made in gathered:
-        job, plan = made.job, made.plan
-        if plan.rules is not rules or made.decision.since != since:  # in bulk, the same for all
-            rules, since = plan.rules, made.decision.since
-            completed_until, failed_until = memory(rules, since)
-        yield (
-            plan.digest,
-            plan.text,
-            job.queue,
-            job.task,
-            made.id,
-            since,
-            completed_until,
-            failed_until,
-            made.follows,
-        )

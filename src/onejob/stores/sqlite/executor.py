@@ -25,6 +25,8 @@ from onejob.stores.sqlite.session import Session
 T = TypeVar("T")
 Operation = Callable[[Session], T]
 MAX_GROUP = 512
+POLITE = 0.05
+"""Seconds that a group waits for a thread that writes by itself: much longer than any of them takes."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,10 @@ class Executor:
         self._after_commit = after_commit
         self.path = path
         self.lock = threading.Lock()
+        self.turn = threading.RLock()
+        """Whoever writes should have it, so that nobody runs into the file's own lock; see `direct`."""
         self._session: Session | None = None
+        self._serving = False
         self._queue: queue.SimpleQueue[AnyRequest | None] = queue.SimpleQueue()
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -110,6 +115,17 @@ class Executor:
         request = ThreadRequest(operation)
         self._put(request)
         return request.wait()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the connection is open, and nothing is under way or has gathered."""
+        return self._session is not None and not self._serving and not self._closed and self._queue.empty()
+
+    def count_absorbed(self, digest: bytes, holder: bytes, differs: bool) -> None:
+        """Count a duplicate that a thread found by itself; it is written with some later commit."""
+        session = self._session
+        if session is not None and session.count_absorbed(digest, holder, differs):
+            self._queue.put(ThreadRequest(_nothing))  # from now on the thread does not sleep for ever
 
     def _put(self, request: AnyRequest) -> None:
         if self._thread is None:
@@ -152,13 +168,15 @@ class Executor:
     def _serve(self) -> None:
         try:
             while (group := self._gather(self._session)) is not None:
+                self._serving = True
                 with self.lock:
                     try:
                         session = self._current_session()
                     except BaseException as error:  # every waiting caller must hear of it
                         self._fail(group, error)
-                        continue
-                    self._serve_group(session, group)
+                    else:
+                        self._serve_in_turn(session, group)
+                self._serving = False
         finally:
             with self.lock:
                 self._flush_and_close()
@@ -195,6 +213,17 @@ class Executor:
                 break
             group.append(request)
         return group
+
+    def _serve_in_turn(self, session: Session, group: list[AnyRequest]) -> None:
+        turn = self.turn
+        if not turn.acquire(timeout=POLITE):
+            # Whoever has it was interrupted: by what waits for us, or for good.
+            turn = self.turn = threading.RLock()
+            turn.acquire()
+        try:
+            self._serve_group(session, group)
+        finally:
+            turn.release()
 
     def _serve_group(self, session: Session, group: list[AnyRequest]) -> None:
         plain = [request for request in group if not request.takeover]

@@ -8,7 +8,6 @@ closes the file. So at the moment of a fork no connection may be open.
 from __future__ import annotations
 
 import os
-import threading
 from typing import Protocol
 from weakref import WeakSet
 
@@ -18,11 +17,22 @@ PATIENCE = 10.0
 """Seconds that a fork waits for a connection in use; a user's transaction is bounded in time itself."""
 
 
-class Holder(Protocol):
-    """A thread that holds a connection, and uses it only under its lock."""
+class Lock(Protocol):
+    """A lock of either kind."""
 
-    lock: threading.Lock
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+    def release(self) -> None: ...
+
+
+class Holder(Protocol):
+    """Who holds a connection, and uses it only under his lock."""
+
     path: str
+
+    @property
+    def lock(self) -> Lock:
+        """What whoever uses the connection has."""
+        ...
 
     def drop(self) -> None:
         """Close the connection, if any is open; called under the lock, from the forking thread."""
@@ -34,7 +44,7 @@ class Forks:
 
     def __init__(self) -> None:
         self._holders: WeakSet[Holder] = WeakSet()
-        self._locked: list[Holder] = []
+        self._locked: list[Lock] = []
         self._in_use: set[str] = set()
         self._spoilt: set[str] = set()
         os.register_at_fork(
@@ -55,10 +65,11 @@ class Forks:
 
     def _before(self) -> None:
         for holder in list(self._holders):
-            if not holder.lock.acquire(timeout=PATIENCE):
+            lock = holder.lock
+            if not lock.acquire(timeout=PATIENCE):
                 self._in_use.add(holder.path)
                 continue
-            self._locked.append(holder)
+            self._locked.append(lock)
             try:
                 holder.drop()
             except Exception:  # whatever it was, that connection may still be open: the child must know
@@ -67,7 +78,7 @@ class Forks:
     def _in_parent(self) -> None:
         self._in_use.clear()
         while self._locked:
-            self._locked.pop().lock.release()
+            self._locked.pop().release()
 
     def _in_child(self) -> None:
         self._spoilt |= self._in_use

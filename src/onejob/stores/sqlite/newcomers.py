@@ -5,15 +5,19 @@ A statement for each row opens the table and all its indexes anew, which takes l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from onejob.core.dedup import Rules, Standing
-from onejob.core.job import NewJob
-from onejob.core.judge import initial_state, judge
+import msgspec
+
+from onejob.core.dedup import Plan, Rules, Standing
+from onejob.core.job import NewJob, State
+from onejob.core.judge import Decision, initial_state, judge
 from onejob.sql.ids import id_to_bytes
+from onejob.sql.lanes import stored_plan
+from onejob.sql.rows import stored_calls
 from onejob.stores.sqlite.connect import LARGE, array
 from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
@@ -26,6 +30,18 @@ _PLAIN: Shape = attrgetter("queue", "task", "priority", "delay", "expires", "opt
 _KEYED: Shape = attrgetter(
     "queue", "task", "priority", "delay", "expires", "options", "max_crashes", "plan.items", "plan.rules"
 )
+
+
+class Made(msgspec.Struct, frozen=True, gc=False):
+    """A job with a key that is not yet written."""
+
+    id: bytes
+    job: NewJob
+    plan: Plan
+    decision: Decision
+    state: State
+    follows: bytes | None
+    blockers: int
 
 
 def insert_plain(session: Session, jobs: Sequence[NewJob], now: int) -> None:
@@ -77,6 +93,83 @@ def insert_keyed(session: Session, jobs: Sequence[NewJob], ids: Sequence[bytes],
         )
         session.execute(sql["insert_keyed_alike"], (*shared, values))
         session.execute(sql["take_keys"], (queue, task, since, *memory(rules, since), values))
+
+
+def job_rows(gathered: Sequence[Made], now: int) -> Iterator[tuple[Any, ...]]:
+    """Jobs that take keys, as `insert_keyed_job` writes them."""
+    for made in gathered:
+        job, plan, decision, lane = made.job, made.plan, made.decision, made.job.lane
+        yield (
+            made.id,
+            job.queue,
+            job.task,
+            made.state,
+            job.priority,
+            decision.due,
+            now,
+            decision.since,
+            None if job.expires is None else now + job.expires,
+            job.payload,
+            job.options,
+            job.max_crashes,
+            plan.items,
+            made.follows,
+            plan.digest,
+            plan.text,
+            plan.rules.encoded,
+            plan.fingerprint,
+            stored_calls(decision.calls),
+            plan.size or None,
+            None if lane is None else lane.key,
+            stored_plan(lane),
+            made.blockers,
+        )
+
+
+def key_rows(gathered: Sequence[Made]) -> Iterator[tuple[Any, ...]]:
+    """Their keys, as `take_key` writes them."""
+    rules, since, completed_until, failed_until = None, 0, None, None
+    for made in gathered:
+        job, plan = made.job, made.plan
+        if plan.rules is not rules or made.decision.since != since:  # in bulk, the same for all
+            rules, since = plan.rules, made.decision.since
+            completed_until, failed_until = memory(rules, since)
+        yield (
+            plan.digest,
+            plan.text,
+            job.queue,
+            job.task,
+            made.id,
+            since,
+            completed_until,
+            failed_until,
+            made.follows,
+        )
+
+
+def plain_at_once(job: NewJob, now: int) -> tuple[Any, ...]:
+    """What `insert_plain_at_once` writes."""
+    due = now + job.delay
+    return (
+        job.queue,
+        job.task,
+        initial_state(due, None, now),
+        job.priority,
+        due,
+        now,
+        None if job.expires is None else now + job.expires,
+        job.options,
+        job.max_crashes,
+        id_to_bytes(job.id),
+        job.payload,
+    )
+
+
+def keyed_at_once(job: NewJob, plan: Plan, decision: Decision, now: int) -> tuple[Any, ...]:
+    """What `insert_keyed_at_once` writes."""
+    state = initial_state(decision.due, None, now)
+    made = (Made(id_to_bytes(job.id), job, plan, decision, state, None, 0),)
+    return (*next(key_rows(made)), *next(job_rows(made, now)))
 
 
 def fit(jobs: Sequence[NewJob]) -> bool:

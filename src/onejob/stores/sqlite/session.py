@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
@@ -16,6 +17,8 @@ from onejob.stores.sqlite.connect import Bindings, Connection, Row
 from onejob.stores.sqlite.statements import statements
 
 logger = logging.getLogger("onejob")
+Absorbed = tuple[bytes, bytes, bool]
+"""A key, its holder, and whether the duplicate's arguments were others."""
 FLUSH_EVERY = 1.0
 LOOK_EVERY = 1.0
 
@@ -70,8 +73,9 @@ class Session:
         """Jobs that were claimed here and have not been settled since. One may have been, elsewhere, or its claim undone."""
         self.strandings = 0
         """How many jobs have ever failed here because of others."""
-        self._uncounted: list[tuple[bytes, bytes, bool]] = []
+        self._uncounted: deque[Absorbed] = deque()
         self._absorbed: dict[tuple[bytes, bytes], list[int]] = {}
+        self._counted_elsewhere: deque[Absorbed] = deque()
         self._flushed = time.monotonic()
         self._flushing = False
 
@@ -117,6 +121,12 @@ class Session:
         """Count a duplicate; it is written with some later commit, never by itself."""
         self._uncounted.append((digest, holder, differs))
 
+    def count_absorbed(self, digest: bytes, holder: bytes, differs: bool) -> bool:
+        """As `absorb`, from any thread, of what needs no commit; True if nobody would come to write it by himself."""
+        first = not (self._absorbed or self._counted_elsewhere)
+        self._counted_elsewhere.append((digest, holder, differs))
+        return first
+
     @property
     def flush_after(self) -> float | None:
         """How long an idle thread may sleep before it should flush; None is for ever."""
@@ -124,6 +134,7 @@ class Session:
 
     def flush_absorbed(self, *, always: bool = False) -> None:
         """Write the counts, if there are any and it is time; part of whatever transaction is open."""
+        self._take_counts(self._counted_elsewhere)
         if self._absorbed and (always or time.monotonic() - self._flushed >= FLUSH_EVERY):
             self.executemany(
                 statements("enqueue")["count_absorbed"],
@@ -144,11 +155,14 @@ class Session:
         if self._flushing:
             self._absorbed.clear()
             self._flushing = False
-        for digest, holder, differs in self._uncounted:
+        self._take_counts(self._uncounted)
+
+    def _take_counts(self, counted: deque[Absorbed]) -> None:
+        while counted:
+            digest, holder, differs = counted.popleft()
             counts = self._absorbed.setdefault((digest, holder), [0, 0])
             counts[0] += 1
             counts[1] += differs
-        self._uncounted.clear()
 
     def forget_uncommitted(self) -> None:
         """The transaction was rolled back: it told nothing and counted nothing."""

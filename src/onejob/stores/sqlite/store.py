@@ -7,6 +7,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,6 +50,7 @@ from onejob.stores.sqlite.connect import (
     migrate,
     warn_if_on_network,
 )
+from onejob.stores.sqlite.direct import Direct
 from onejob.stores.sqlite.executor import Executor
 from onejob.stores.sqlite.forking import forks
 from onejob.stores.sqlite.selection import register
@@ -82,6 +84,7 @@ class SqliteStore:
         self._patience = patience
         self._signals = Signals(None if self._folder else self.path, self._connect)
         self._writer = self._executor("onejob-writer", self._open_writer, "begin immediate")
+        self._direct = Direct(self._writer, partial(self._connect, 0.0), self._clock, self._signals.tell)
         self._reader = self._executor("onejob-reader", self._open_reader, "begin")
 
     def loop(self) -> None:
@@ -96,6 +99,7 @@ class SqliteStore:
         self._signals.close()
         await self._reader.close()
         await self._writer.close()
+        self._direct.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -107,7 +111,8 @@ class SqliteStore:
 
     def enqueue_from_thread(self, job: NewJob) -> Answer:
         """Accept a newcomer whose thread waits."""
-        return self._writer.call(lambda session: enqueue.enqueue(session, (job,), None))[0]
+        answer = self._direct.enqueue(job)
+        return answer or self._writer.call(lambda session: enqueue.enqueue(session, (job,), None))[0]
 
     async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
         """Start waiting jobs for a worker."""
@@ -316,9 +321,10 @@ class SqliteStore:
             topics, session.topics = session.topics, set()
             self._signals.tell(topics)
 
-    def _connect(self) -> Connection:
+    def _connect(self, patience: float | None = None) -> Connection:
         forks.check(self.path)
-        return connect(self.path, self._patience, durable=self._folder is None)
+        waits = self._patience if patience is None else patience
+        return connect(self.path, waits, durable=self._folder is None)
 
     def _open_writer(self) -> Session:
         warn_if_on_network(self.path)

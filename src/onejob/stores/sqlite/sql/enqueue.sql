@@ -35,6 +35,11 @@ insert into onejob_job (/* plain_columns */)
 values (?10, ?11, ?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, ?7, ?8, ?9)
 on conflict (id) do nothing;
 
+-- insert_plain_at_once: the same, from the beginning of a transaction to its end.
+begin immediate;
+/* insert_plain_job */
+commit;
+
 -- insert_plain_alike: several of them that are alike; each value is an id and a payload.
 insert into onejob_job (/* plain_columns */)
 select substr(value, 1, 16), substr(value, 17), ?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, ?7, ?8, ?9
@@ -50,13 +55,17 @@ insert into onejob_job (
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, iif(?12 is null, null, ?4 = 'parked'))
 on conflict (id) do nothing;
 
--- insert_keyed_job: a new job that takes a key.
-insert into onejob_job (
-    id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
+-- keyed_columns: what is written of a job that takes a key.
+id, queue, task, state, priority, due, accepted, updated, since, expires, payload, options, max_crashes,
     items, follows, digest, key, plan, fingerprint, calls, size, lane, lane_plan, blockers, place
-)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
-    ?22, ?23, iif(?21 is null, null, ?4 = 'parked'));
+
+-- keyed_values: of one such job, in that order.
+?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
+    ?22, ?23, iif(?21 is null, null, ?4 = 'parked')
+
+-- insert_keyed_job: a new job that takes a key.
+insert into onejob_job (/* keyed_columns */)
+values (/* keyed_values */);
 
 -- key_in_value: where the key ends, as people read it, in a value made of id, digest, fingerprint, key, NUL and payload.
 40 + instr(substr(value, 41), x'00')
@@ -79,10 +88,23 @@ text = excluded.text, task = excluded.task, holder = excluded.holder, generation
     since = excluded.since, completed_until = excluded.completed_until, failed_until = excluded.failed_until,
     follows = excluded.follows, absorbed = 0, differing = 0, ended = null, ended_at = null, forget_at = null, fingerprint = null
 
+-- key_values: of one such key, in that order.
+?, ?, ?, ?, ?, 1, ?, ?, ?, ?
+
 -- take_key: the key now points to the new holder, whatever it pointed to before.
 insert into onejob_key (/* key_columns */)
-values (?, ?, ?, ?, ?, 1, ?, ?, ?, ?)
+values (/* key_values */)
 on conflict (digest) do update set /* over_former */;
+
+-- insert_keyed_at_once: a new job that takes a vacant key, from the beginning of a transaction to its end; nothing, if the
+-- key is not vacant.
+begin immediate;
+insert into onejob_key (/* key_columns */)
+values (/* key_values */)
+on conflict (digest) do nothing;
+insert into onejob_job (/* keyed_columns */)
+select /* keyed_values */ where changes() = 1;
+commit;
 
 -- take_keys: several vacant keys now point to new holders that are alike; each value is as `key_in_value` says.
 insert into onejob_key (/* key_columns */)
