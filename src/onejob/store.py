@@ -321,6 +321,18 @@ class Direct(Protocol):
         ...
 
 
+@runtime_checkable
+class AtHand(Protocol):
+    """A store that can be asked by a worker without leaving the worker's event loop, if it is told for how long."""
+
+    def at_hand(self) -> AbstractAsyncContextManager[None]:
+        """Meanwhile calls of `settle` from the running loop take a shorter way; they promise the same.
+
+        A handler may block that loop for any time: no lock is kept for it.
+        """
+        ...
+
+
 class Store(Protocol):
     """Everything that writes."""
 

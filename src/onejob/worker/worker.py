@@ -20,6 +20,7 @@ from onejob.core.options import Seconds
 from onejob.hooks import PATIENCE, lived
 from onejob.keepers import IntakeKeeper, Pruner, Rescuer, Scheduler, make_rounds
 from onejob.references import loading
+from onejob.store import AtHand
 from onejob.worker.attempt import Attempt, Interruption, Roster
 from onejob.worker.failure import describe, first_line
 from onejob.worker.health import Health, Phase
@@ -224,8 +225,10 @@ class Worker:
     async def _live(self, started: asyncio.Future[None]) -> None:
         """The whole life of a worker, in one task: what the app's lifespan opens here is closed here."""
         try:
-            await self._setup.store.open()
-            async with lived(self._setup.hooks):
+            store = self._setup.store
+            await store.open()
+            near = store.at_hand() if isinstance(store, AtHand) else contextlib.nullcontext()
+            async with near, lived(self._setup.hooks):
                 await self._heartbeat.start(self._pump, self._on_revoked)
                 self._phase = Phase.SERVING
                 say(logging.INFO, "worker.started", self._greeting(), **self._fields())

@@ -1,6 +1,6 @@
 """Runs operations: on a connection, within a deadline, again where a failure passes by itself; and tells what came of it.
 
-Everything below `run` happens on the store's own event loop (`home`).
+Everything below `run` happens on the store's own event loop (`home`), but for the exchanges of workers (`near`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from onejob.absorbing import Absorbing, Count
@@ -27,6 +27,7 @@ from onejob.stores.postgres.failures import (
     passes,
     sqlstate,
 )
+from onejob.stores.postgres.near import Near, Unfinished, after_begin
 from onejob.stores.postgres.pool import Pool
 from onejob.stores.postgres.signals import Signals
 from onejob.stores.postgres.statements import FILES
@@ -72,6 +73,41 @@ class Engine:
         self.signals = Signals(address, self.home, lambda make: self._run_beside(make, ready=False))
         self._absorbing = Absorbing(self._write_counts)
         self._guesses = Guesses()
+        self._near: dict[asyncio.AbstractEventLoop, list[Near]] = {}
+
+    @asynccontextmanager
+    async def at_hand(self) -> AsyncGenerator[None]:
+        """Meanwhile the running loop has a connection of its own, for `run_here`."""
+        loop, near = asyncio.get_running_loop(), Near(lambda: connect(self.address, settings=PROBES))
+        self._near.setdefault(loop, []).append(near)
+        try:
+            yield
+        finally:
+            self._near[loop].remove(near)
+            if not self._near[loop]:
+                del self._near[loop]
+            await near.close()
+
+    async def run_here(self, make: Make[T], *, now: int | None = None) -> T:
+        """As `run`, without leaving the loop that asks if it has a connection. What fails there goes on at home."""
+        idle = [near for near in self._near.get(asyncio.get_running_loop(), ()) if near.is_free]
+        if not idle or not self._ready or self._closed:
+            return await self.run(make, now=now)
+        if now is None and self._clock is not None:
+            now = self._clock()
+        work = Work(now, guesses=self._guesses)
+        steps = make(work)
+        try:
+            result = await idle[0].drive(steps, self.address.patience)
+        except Unfinished:
+            return await self.at_home(lambda: self._perform(make, now, self.calls, begun=(work, steps)))
+        except OnejobError:
+            raise
+        except Exception:
+            return await self.at_home(lambda: self._perform(make, now, self.calls, again=True))
+        if work.topics or work.absorbed:
+            self.home.post(lambda: self.committed(work))
+        return result
 
     async def run(self, make: Make[T], *, now: int | None = None, pool: Pool | None = None) -> T:
         """Run an operation to its commit and return what it returned. From any event loop."""
@@ -110,15 +146,27 @@ class Engine:
             raise StoreClosed(f"The store at {self.address.place} has been closed.")
         return await self.home.run(make)
 
-    async def _perform(self, make: Make[T], now: int | None, pool: Pool) -> T:
+    async def _perform(
+        self,
+        make: Make[T],
+        now: int | None,
+        pool: Pool,
+        *,
+        again: bool = False,
+        begun: tuple[Work, Steps[T]] | None = None,
+    ) -> T:
+        """`again`: an earlier try may have counted. `begun`: it has come to its transaction elsewhere."""
         work = Work()
 
         async def once(link: Link, again: bool) -> T:
-            nonlocal work
+            nonlocal work, begun
+            if begun is not None:
+                (work, steps), begun = begun, None
+                return await drive(link, after_begin(steps))
             work = Work(now, again=again, guesses=self._guesses)
             return await drive(link, make(work))
 
-        result = await self.tries(once, pool)
+        result = await self.tries(once, pool, again=again or begun is not None)
         self.committed(work)
         return result
 
@@ -132,20 +180,21 @@ class Engine:
         return await self._run_beside(lambda _: absorbing.write(counts))
 
     def committed(self, work: Work) -> None:
-        """What an operation has to tell, now that it counts."""
+        """What an operation has to tell, now that it counts. At home."""
         if work.topics:
             self.signals.tell(work.topics)
         if work.absorbed:
             self._absorbing.add(work.absorbed)
 
-    async def tries(self, use: Use[T], pool: Pool, *, ready: bool = True, keep: bool = False) -> T:
+    async def tries(
+        self, use: Use[T], pool: Pool, *, ready: bool = True, keep: bool = False, again: bool = False
+    ) -> T:
         """Use a connection, again and again while failures pass by themselves and there is patience.
 
         With `keep` the connection stays with the caller if that worked.
         """
         limit = Limit(max(self.address.patience, self.address.statement_timeout) + _GRACE)
         self._under_way.add(limit)
-        again = False
         number = 0
         link: Link | None = None
         try:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from onejob.core.errors import KeyBusy
 from onejob.core.job import ChainId, Job, JobId, NewJob, State, WorkerId
@@ -127,7 +128,11 @@ class PostgresStore:
     ) -> SettleReply:
         """End attempts and claim the next."""
         token = os.urandom(_LEASE_BYTES)
-        return await self._run(lambda work: settle.settle(work, done, ask, token), now=now)
+        return await self._engine.run_here(lambda work: settle.settle(work, done, ask, token), now=now)
+
+    def at_hand(self) -> AbstractAsyncContextManager[None]:
+        """Meanwhile `settle` goes from the running loop straight to the server."""
+        return self._engine.at_hand()
 
     async def set_queue(self, queue: str, change: QueueChange) -> QueueLimits:
         """Change a queue's limits."""
