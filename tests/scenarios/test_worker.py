@@ -606,8 +606,9 @@ async def test_a_job_cancelled_before_its_first_step_is_handed_back_and_runs_lat
             nonlocal cancelled
             cancelled = sum(task.cancel() for task in asyncio.all_tasks() - known)
 
+        loop = asyncio.get_running_loop()
         if not cancelled:
-            asyncio.get_running_loop().call_soon(cancel)
+            loop.call_soon(loop.call_soon, cancel)  # once they have been made, and before their first step
 
     store.after = cancel_what_is_started_next
     async with closing(app):

@@ -91,7 +91,7 @@ class Pump:
         self._trouble = Trouble(worker, roster)
         self._waiter: asyncio.Future[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
-        self._broken: asyncio.Task[None] | None = None
+        self._broken: BaseException | None = None
 
     async def run(self) -> None:
         """Settle, claim and start until `stop_claiming` was called and every attempt has been settled."""
@@ -110,7 +110,7 @@ class Pump:
                     self._make_beside(exchange)
                 else:
                     await self._make(exchange)
-            self._broken.result()
+            raise self._broken
         finally:
             listening.cancel()
             if self._returning is not None:
@@ -190,8 +190,8 @@ class Pump:
 
     def _made(self, task: asyncio.Task[None]) -> None:
         self._beside.discard(task)
-        if task.cancelled() or task.exception() is not None:
-            self._broken = task
+        broken = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._broken = self._broken or broken
         self.nudge()
 
     async def _give_up(self) -> None:
@@ -202,8 +202,8 @@ class Pump:
             await asyncio.wait(self._beside)
 
     async def _make(self, exchange: Exchange) -> None:
-        """One commit: settle what was owed, claim into the free slots; then start what came."""
-        done, slots = exchange.done, exchange.slots
+        """One commit: settle what was owed, claim into the free slots; what came is started soon."""
+        done, slots, answered = exchange.done, exchange.slots, False
         ask = self._settings.ask(self._worker, slots, exchange.stock) if slots or exchange.stock else None
         try:
             reply = await self._store.settle(done, ask)
@@ -215,15 +215,20 @@ class Pump:
             self._hungry = True
         else:
             self._trouble.has_passed(owed=bool(self._owed))
-            self._acknowledge(done, reply)
             if ask is not None:
-                self._take(reply.claims, exchange)
+                self._learn(reply.claims, exchange)
             self._hungry = self._hungry or exchange.alone
+            # The next call, if there is a reason for one, is made before what this one brought is looked through: a store
+            # should not wait for that.
+            answered = True
+            self.traffic.answered(exchange)
+            self._loop.call_soon(self._digest, exchange, reply)
         finally:
-            # Only now: the heartbeat takes a lease unknown to the roster after this for an orphan.
-            self.traffic.end(exchange)
+            if not answered:
+                self.traffic.end(exchange)
 
-    def _take(self, claims: Claims, exchange: Exchange) -> None:
+    def _learn(self, claims: Claims, exchange: Exchange) -> None:
+        """What a claim says of the next one."""
         # Fewer than there are slots means that nothing is left; a hint or the time of the next one says when to ask.
         brought = len(claims.jobs)
         self._plenty = brought >= exchange.slots + exchange.stock
@@ -234,6 +239,20 @@ class Pump:
         if exchange.number > self._next_due_from:
             self._next_due_from = exchange.number
             self._next_due = None if claims.next_due is None else self._loop.time() + claims.next_due / 1000
+
+    def _digest(self, exchange: Exchange, reply: SettleReply) -> None:
+        """Look through what a call was answered, and begin what it brought."""
+        try:
+            self._acknowledge(exchange.done, reply)
+            self._take(reply.claims)
+        except Exception as error:
+            self._broken = error
+        finally:
+            # Only now: the heartbeat takes a lease unknown to the roster after this for an orphan.
+            self.traffic.end(exchange)
+            self.nudge()
+
+    def _take(self, claims: Claims) -> None:
         attempts = [Attempt(claimed) for claimed in claims.jobs]
         for attempt in attempts:
             self._roster[attempt.claimed.lease] = attempt

@@ -50,6 +50,8 @@ class Traffic:
         self.outcomes = 0
         """How many they settle."""
         self._under_way: dict[int, Exchange] = {}
+        self._answered: set[int] = set()
+        """Those of them that the store has answered, and that have not been looked through."""
 
     def __bool__(self) -> bool:
         return bool(self._under_way)
@@ -65,9 +67,14 @@ class Traffic:
         self.outcomes += len(done)
         return exchange
 
+    def answered(self, exchange: Exchange) -> None:
+        """The store has no more to do for it; what it brought is yet to be looked through."""
+        self._answered.add(exchange.number)
+
     def end(self, exchange: Exchange) -> None:
-        """It has been answered, and what it brought is known."""
+        """What it brought is known."""
         del self._under_way[exchange.number]
+        self._answered.discard(exchange.number)
         self.jobs -= exchange.slots + exchange.stock
         self.outcomes -= len(exchange.done)
         self.calls_ended = min(self._under_way) - 1 if self._under_way else self.calls_begun
@@ -77,12 +84,13 @@ class Traffic:
 
         `shared`: there is work for two at once.
         """
-        if not self._under_way:
+        at_work = self._under_way.keys() - self._answered
+        if not at_work:
             if not shared or owed < AT_ONCE * WORTH_A_CALL:
                 return Share(owed, wanted)
             return Share(owed - owed // 2, wanted - wanted // 2)
-        if not shared or len(self._under_way) >= AT_ONCE:
+        if not shared or len(at_work) >= AT_ONCE:
             return None
-        other = max(len(exchange.done) for exchange in self._under_way.values())
+        other = max(len(self._under_way[number].done) for number in at_work)
         # Not much smaller than the other one, or they would become many small ones.
         return Share(owed, wanted) if owed >= max(WORTH_A_CALL, other // 2) else None
