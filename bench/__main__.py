@@ -81,7 +81,8 @@ def main(
         print(_costs(_stores(stores), runs or ROUNDS, share=0.1 if quick or ours else 1.0))
         return
     scale = SMALL if ours else QUICK if quick else Scale()
-    company = Company.OURS if ours else Company.ALL if peers and not quick else Company.NO_PEERS
+    alone = quick or listing or not peers
+    company = Company.OURS if ours else Company.NO_PEERS if alone else Company.ALL
     is_full = scale == Scale() and company is Company.ALL and only is None and stores == "all"
     runs = runs or (3 if scale == Scale() else 1)
     signal.signal(signal.SIGTERM, _cut_short)

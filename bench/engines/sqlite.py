@@ -14,6 +14,7 @@ import apsw
 from bench.engines import Filling
 from bench.engines.sqlite_fill import fill
 from bench.jobs import ALL_UNKNOWN, Repetition, arguments
+from onejob.stores.sqlite.connect import WAL_PAGES
 
 BATCH = 500
 ROWS = 100_000
@@ -137,6 +138,7 @@ def _fresh(folder: Path) -> apsw.Connection:
     connection = apsw.Connection(str(folder / "bare.db"))
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
+    connection.pragma("wal_autocheckpoint", WAL_PAGES)  # while a log grows, each commit has to make its file longer
     connection.execute(_SCHEMA)
     return connection
 

@@ -40,6 +40,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
 REMEMBERED_CALLS = 8
 # Every duplicate that is kept needs these, and a look at an enumeration takes as long as a call.
 _KEEP: Final = Verdict.KEEP
+_COLLECT: Final = Verdict.COLLECT
 _KEPT: Final = Outcome.KEPT
 _CREATED: Final = Outcome.CREATED
 _CHANGED = {
@@ -280,7 +281,7 @@ def _answer(job: NewJob, holder: Holder, verdict: Verdict, outcome: Outcome, now
         id,
         holder.state,
         now - holder.since,
-        plan is not None and plan.fingerprint != holder.fingerprint and verdict is not Verdict.COLLECT,
+        plan is not None and plan.fingerprint != holder.fingerprint and verdict is not _COLLECT,
         not holder.gone
         and (
             job.priority != holder.priority

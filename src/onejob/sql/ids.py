@@ -14,8 +14,8 @@ def id_to_bytes(id: str) -> bytes:
 
 def id_from_bytes(raw: bytes) -> JobId:
     """A job's id as people and programs see it."""
-    text = raw.hex()
-    return JobId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+    text = raw.hex("-", 2)  # eight groups of four digits, of which an id joins the first two and the last three
+    return JobId(f"{text[:4]}{text[5:29]}{text[30:34]}{text[35:]}")
 
 
 def is_id(text: str) -> bool:

@@ -27,7 +27,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 _CACHE_KIB = 64_000
 _STATEMENTS = 128
 """Of statements, `apsw` keeps those of the last so many executions, and each row of an `executemany` is one."""
-_WAL_PAGES = 4_000
+WAL_PAGES = 4_000
+"""When the log is written back into the file, and begun anew."""
 _WAL_LIMIT = 64 * 1024 * 1024
 _PAUSE = 0.002
 
@@ -90,7 +91,7 @@ def connect(path: str, patience: float, *, durable: bool = True) -> Connection:
         connection.pragma("synchronous", "full" if durable else "off")
         connection.pragma("cache_size", -_CACHE_KIB)
         connection.pragma("temp_store", "memory")  # what a statement needs to be undone is no file of its own
-        connection.pragma("wal_autocheckpoint", _WAL_PAGES)
+        connection.pragma("wal_autocheckpoint", WAL_PAGES)
         connection.pragma("journal_size_limit", _WAL_LIMIT)
     except apsw.Error as error:
         raise explained(error, path) from error
