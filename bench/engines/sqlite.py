@@ -138,7 +138,9 @@ def _fresh(folder: Path) -> apsw.Connection:
     connection = apsw.Connection(str(folder / "bare.db"))
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
-    connection.pragma("wal_autocheckpoint", WAL_PAGES)  # while a log grows, each commit has to make its file longer
+    connection.pragma(
+        "wal_autocheckpoint", WAL_PAGES
+    )  # while a log grows, each commit has to make its file longer
     connection.execute(_SCHEMA)
     return connection
 

@@ -192,6 +192,16 @@ async def crowd(play: Play) -> None:
         f"insert into {schema}.lane (queue, key, concurrency, hold) "
         f"select queue, lane, 1, false from {schema}.job where queue = 'crowd of lanes' on conflict do nothing"
     )
+    # In the queue whose rates are looked at: lanes with a rate of their own, and starts that theirs count.
+    await user.execute(
+        f"insert into {schema}.lane (queue, key, concurrency, rate_max, rate_per, hold) "
+        f"select 'rates', 'other ' || n, 1, 10000, 60000, false from generate_series(1, {CROWD}) n"
+    )
+    await user.execute(
+        f"insert into {schema}.start (queue, lane, at, job, lease) "
+        f"select 'rates', 'other ' || n % 100, {play.clock()}, md5('start' || n)::uuid, ''::bytea "
+        f"from generate_series(1, {CROWD}) n"
+    )
 
 
 async def _started(play: Play, queue: str, jobs: list[NewJob]) -> list[Claimed]:

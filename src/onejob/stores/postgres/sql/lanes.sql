@@ -151,7 +151,7 @@ select l.queue, l.key
 from unnest($1::text[], $2::text[]) as w (queue, key)
 cross join lateral (
     select a.queue, a.key from onejob.lane a
-    where a.queue = w.queue and a.key = w.key and a.rate_max is not null
+    where a.queue = w.queue and a.key = w.key and coalesce(a.rate_max, 0) > 0
     for update skip locked
 ) l;
 
@@ -170,12 +170,35 @@ where l.queue = n.queue and l.key = n.key;
 -- some are free by now. Jobs that wait are locked only where they may have to make way: others want to start them. All
 -- starts on record count: those that do not any more have been forgotten just before. Conditions are written such that
 -- no plan can take another index than those of lanes (`coalesce` implies no partial one), and lane by lane.
-with turns as materialized (
+--
+-- Most lanes have one slot, which is free, and no rate: it is for the first in line, and nothing else has to be looked at.
+with lanes as materialized (
+    select l.queue, l.key, l.concurrency, l.rate_max, first.place, first.seq,
+        l.concurrency = 1 and l.rate_max is null and coalesce(first.place, 0) < 2 as is_plain
+    from unnest($1::text[], $2::text[], $3::integer[], $4::integer[]) as l (queue, key, concurrency, rate_max)
+    left join lateral (
+        select j.place, j.seq from onejob.job j
+        where j.queue = l.queue and j.lane = l.key and j.place is not null
+        order by j.place desc, j.seq
+        limit 1
+    ) first on true
+),
+turns as materialized (
+    select l.queue, l.key, array_remove(array[free_head.seq], null) as released, null::bigint[] as passed,
+        l.place is null as unused, l.place = 1 and free_head.seq is null as missed
+    from lanes l
+    left join lateral (
+        select j.seq from onejob.job j
+        where l.place = 1 and j.seq = l.seq and coalesce(j.place, 0) = 1 and coalesce(j.state, '') = 'parked'
+        for update skip locked
+    ) free_head on true
+    where l.is_plain
+    union all
     select l.queue, l.key, t.released, t.passed,
         slots.taken = 0 and starts.made = 0 and live.found is null as unused,
         slots.kept > movable.kept or (crowd.is_there and slots.waiting > movable.waiting)
             or (head.wanted and free_head.seq is null) or left_out.found as missed
-    from unnest($1::text[], $2::text[], $3::integer[], $4::integer[]) as l (queue, key, concurrency, rate_max)
+    from lanes l
     cross join lateral (
         select
             count(*) as taken,
@@ -302,6 +325,7 @@ with turns as materialized (
             ) c
         ) r
     ) t
+    where not l.is_plain
 ),
 released as (
     update onejob.job set state = 'waiting', place = case place when 1 then 2 else place end
@@ -353,7 +377,7 @@ with standing as materialized (
     from unnest($1::text[], $2::text[]) as w (queue, key)
     cross join lateral (
         select a.queue, a.key, a.rate_max, a.rate_per from onejob.lane a
-        where a.queue = w.queue and a.key = w.key and a.rate_max is not null
+        where a.queue = w.queue and a.key = w.key and coalesce(a.rate_max, 0) > 0
         limit 1
     ) l
 ),

@@ -120,8 +120,8 @@ with stale as (
 delete from onejob.flag f using stale s where f.chain = s.chain;
 
 -- drop_lanes: lanes with a rate that nobody has used within its window, nor is about to.
-with unused as (
-    select l.queue, l.key
+with unused as materialized (
+    select l.ctid as place, l.queue, l.key
     from onejob.lane l
     where l.rate_max is not null
         and not exists (
@@ -138,6 +138,15 @@ with unused as (
     limit $2::bigint
     for update of l skip locked
 ), starts as (
-    delete from onejob.start s using unused u where s.queue = u.queue and s.lane = u.key
+    delete from onejob.start
+    where ctid = any(
+        array(
+            select s.place
+            from unused u
+            cross join lateral (
+                select a.ctid as place from onejob.start a where a.queue = u.queue and a.lane = u.key limit 10000
+            ) s
+        )
+    )
 )
-delete from onejob.lane l using unused u where l.queue = u.queue and l.key = u.key;
+delete from onejob.lane where ctid = any(array(select u.place from unused u));

@@ -7,14 +7,36 @@ with
 /* claim.instant */
 ,
 brought_back as (
-    update onejob.start s
-    set at = i.now
-    from instant i, unnest($2::text[], $3::text[]) as w (queue, lane)
-    where s.queue = w.queue and s.lane = w.lane and s.at > i.now + 1000
+    update onejob.start
+    set at = (select i.now from instant i)
+    where ctid = any(
+        array(
+            select a.place
+            from instant i
+            cross join unnest($2::text[], $3::text[]) as w (queue, lane)
+            cross join lateral (
+                select s.ctid as place from onejob.start s
+                where s.queue = w.queue and s.lane = w.lane and s.at > i.now + 1000
+                order by s.at desc
+                limit 10000
+            ) a
+        )
+    )
 )
-delete from onejob.start s
-using instant i, unnest($2::text[], $3::text[], $4::bigint[]) as w (queue, lane, per)
-where s.queue = w.queue and s.lane = w.lane and s.at <= i.now - w.per;
+delete from onejob.start
+where ctid = any(
+    array(
+        select a.place
+        from instant i
+        cross join unnest($2::text[], $3::text[], $4::bigint[]) as w (queue, lane, per)
+        cross join lateral (
+            select s.ctid as place from onejob.start s
+            where s.queue = w.queue and s.lane = w.lane and s.at <= i.now - w.per
+            order by s.at
+            limit 10000
+        ) a
+    )
+);
 
 -- forget: nothing counts the starts of these lanes any more.
 delete from onejob.start s
@@ -37,8 +59,10 @@ cross join lateral (select count(*) as started from onejob.start a where a.queue
 insert into onejob.start (queue, lane, at, job, lease)
 select s.queue, s.lane, $1::bigint, s.job, $2::bytea
 from unnest($3::text[], $4::text[], $5::uuid[]) as s (queue, lane, job)
-where s.lane = ''
-    or exists (
-        select 1 from onejob.lane l where l.queue = s.queue and l.key = s.lane and l.rate_max is not null
-    )
+left join lateral (
+    select true as found from onejob.lane l
+    where l.queue = s.queue and l.key = s.lane and coalesce(l.rate_max, 0) > 0
+    limit 1
+) rated on true
+where s.lane = '' or rated.found
 returning queue, lane;
