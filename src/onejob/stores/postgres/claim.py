@@ -6,6 +6,7 @@ has come, lanes to which something happened, and limits, which are counted under
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -137,7 +138,8 @@ def general(work: Work, wish: Ask, token: bytes, outlook: Outlook) -> Steps[Clai
         return Claims([], min(waits, default=None))
     own_rates = {name: rate for name in queues if name in limits and (rate := limits[name].rate) is not None}
     limit = max(wish.limit, 0)
-    rooms = yield from _rooms(work, {name: limits.get(name) for name in queues}, own_rates, limit)
+    windows = yield from _windows(work, own_rates)
+    rooms = yield from _rooms({name: limits.get(name) for name in queues}, windows, limit)
     rest = ([limit, limit], wish.worker, token, UNBEATEN_GRACE, True)
     rows = yield from ask("claim.start", work.now, queues, [rooms[name] for name in queues], *rest)
     outlook = Outlook(*head(rows)[_OUTLOOK])
@@ -147,8 +149,10 @@ def general(work: Work, wish: Ask, token: bytes, outlook: Outlook) -> Steps[Clai
         work.tell("work", arranged.released)  # it is the turn of others, too
     if outlook.rated or own_rates:
         started = yield from rates.record(jobs, own_rates, token, now)
-        windows = (yield from rates.windows(own_rates)).values()
-        waits += [max(window.opens_at - now, 0) for window in windows if window.opens_at is not None]
+        taken = Counter(job.queue for job in jobs)
+        full = {name: rate for name, rate in own_rates.items() if taken[name] >= windows[name].room}
+        filled = (yield from rates.windows(full)).values()
+        waits += [max(window.opens_at - now, 0) for window in filled if window.opens_at is not None]
         if outlook.rated:
             yield from lanes.look_again(work, arranged, started)
             [row] = yield from ask("claim.look", now, queues, [0 for _ in queues])
@@ -211,8 +215,16 @@ def _enter(queues: Sequence[str], outlook: Outlook) -> Steps[dict[str, QueueLimi
     return {row[0]: limits_of(*row[1:]) for row in rows}
 
 
+def _windows(work: Work, own_rates: Mapping[str, Rate]) -> Steps[dict[str, rates.Window]]:
+    """How queues stand that have rates of their own."""
+    if not own_rates:
+        return {}
+    yield from rates.tidy(work, {(name, OWN_RATE): rate for name, rate in own_rates.items()})
+    return (yield from rates.windows(own_rates))
+
+
 def _rooms(
-    work: Work, limits: Mapping[str, QueueLimits | None], own_rates: Mapping[str, Rate], limit: int
+    limits: Mapping[str, QueueLimits | None], windows: Mapping[str, rates.Window], limit: int
 ) -> Steps[dict[str, int]]:
     """How many jobs may start in each queue."""
     rooms = dict.fromkeys(limits, limit)
@@ -222,10 +234,8 @@ def _rooms(
     if narrow:
         for name, running in (yield from ask("claim.running", list(narrow))):
             rooms[name] = min(rooms[name], max(narrow[name] - running, 0))
-    if own_rates:
-        yield from rates.tidy(work, {(name, OWN_RATE): rate for name, rate in own_rates.items()})
-        for name, window in (yield from rates.windows(own_rates)).items():
-            rooms[name] = min(rooms[name], window.room)
+    for name, window in windows.items():
+        rooms[name] = min(rooms[name], window.room)
     return rooms
 
 
