@@ -21,6 +21,7 @@ from onejob.core.filter import JobFilter
 from onejob.core.identity import Realm, fingerprint
 from onejob.core.job import JobId, NewJob
 from onejob.core.judge import Answer, Outcome
+from onejob.stores.sqlite import direct
 from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.store import SqliteStore
 
@@ -60,7 +61,8 @@ class Watched(SqliteStore):
                 held.result()
 
     def wait_until_idle(self) -> None:
-        """Wait until its thread has nothing to do."""
+        """Wait until its thread has done all that it was asked for."""
+        asyncio.run(self.open())
         while not self._writer.is_idle:
             threading.Event().wait(0.001)
 
@@ -251,6 +253,44 @@ def test_a_thread_that_is_interrupted_for_good_is_in_nobodys_way(tmp_path: Path)
         assert store.enqueue_from_thread(new_job()).outcome is Outcome.CREATED
         assert asyncio.run(store.enqueue([new_job()]))[0].outcome is Outcome.CREATED
         assert asyncio.run(store.count(JobFilter())) == 3
+
+
+def test_a_fork_waits_for_a_thread_that_writes_by_itself_whoever_has_the_turn(
+    tmp_path: Path, pool: Submit
+) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def clock() -> int:
+        if threading.current_thread().name.startswith("ThreadPool") and not looking.is_set():
+            looking.set()
+            go_on.wait()
+        return 1_000_000
+
+    store = Watched(str(tmp_path / "jobs.db"), clock=clock)
+    store.enqueue_from_thread(new_job())
+    store.wait_until_idle()
+    held_up = pool(store.enqueue_from_thread, new_job())
+    looking.wait()
+    assert asyncio.run(store.enqueue([new_job()]))  # the writer has waited for its turn for long enough
+    assert not store._direct.lock.acquire(blocking=False)
+    go_on.set()
+    held_up.result()
+    assert store._direct.lock.acquire(blocking=False)
+    store._direct.lock.release()
+    asyncio.run(store.close())
+
+
+def test_what_goes_wrong_in_a_thread_is_told_in_the_writers_words(
+    store: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.enqueue_from_thread(new_job(key="k"))
+    store.wait_until_idle()
+
+    def damaged(*_: object) -> None:
+        raise ValueError("a damaged row")
+
+    monkeypatch.setattr(direct, "find_holder", damaged)
+    assert store.enqueue_from_thread(new_job(key="k")).outcome is Outcome.KEPT
 
 
 def test_threads_and_loops_make_one_job_of_each_key(store: Watched, pool: Submit) -> None:

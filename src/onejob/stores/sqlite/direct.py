@@ -5,8 +5,8 @@ writes by itself, on a connection of its own, where nobody writes just now and o
 whose key is vacant, one that is kept. All else goes the long way, and so does all that fails, to be met and told there.
 
 Each step is one call of `apsw`, from the beginning of its transaction to the end: a signal handler may come between two steps,
-enqueue, and wait for the writer. So having the turn is politeness among the threads of a process, for which nobody waits
-long; what guards the file is SQLite's own lock.
+enqueue, and wait for the writer. So the turn between writers of a process is politeness, for which nobody waits long; what
+guards the file is SQLite's own lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Final
 
 import apsw
 
-from onejob.core.errors import OnejobError
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer, Outcome, judge
 from onejob.sql.ids import id_to_bytes
@@ -30,6 +29,8 @@ from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 _CREATED: Final = Outcome.CREATED
+_LONGEST: Final = 5.0
+"""Seconds that a step may take, on the slowest of disks."""
 
 
 class Direct:
@@ -49,34 +50,46 @@ class Direct:
         self._tell = tell
         self._session: Session | None = None
         self._in_use = self._closed = False
+        self.lock = threading.RLock()
+        """Whoever has it has the connection. A signal handler, or a fork in one, may come while its own thread has it."""
         forks.watch(self)
-
-    @property
-    def lock(self) -> threading.RLock:
-        """For a fork, by the thread that has the turn or by another."""
-        return self._writer.turn
 
     def enqueue(self, job: NewJob) -> Answer | None:
         """The answer to a newcomer whose id is new; None: nothing was done."""
-        writer, turn = self._writer, self._writer.turn
-        if job.lane is not None or job.blockers or not writer.is_idle or not turn.acquire(blocking=False):
+        turn, has_lock, has_turn = self._writer.turn, False, False
+        if job.lane is not None or job.blockers or not self._writer.is_idle:
             return None
-        nested, self._in_use = self._in_use, True
         try:
-            session = None if nested or self._closed else self._current_session()
+            has_lock = self.lock.acquire(blocking=False)
+            if not has_lock or self._in_use or self._closed:
+                return None
+            has_turn = turn.acquire(blocking=False)
+            return self._enqueue(job) if has_turn else None
+        finally:
+            if has_turn:
+                turn.release()
+            if has_lock:
+                self.lock.release()
+
+    def _enqueue(self, job: NewJob) -> Answer | None:
+        self._in_use = True
+        try:
+            session = self._current_session()
             return None if session is None else self._accept(session, job)
-        except (apsw.Error, OnejobError):
+        except Exception:  # whatever it is, the writer meets it again, and has the words for it
             self._undo()
             return None
         finally:
-            self._in_use = nested
-            turn.release()
+            self._in_use = False
 
     def close(self) -> None:
-        """Close the connection for good."""
-        with self.lock:
-            self._closed = True
-            self.drop()
+        """Close the connection for good; one that is still in use is left to whoever uses it."""
+        self._closed = True
+        if self.lock.acquire(timeout=_LONGEST):
+            try:
+                self.drop()
+            finally:
+                self.lock.release()
 
     def drop(self) -> None:
         """Close the connection; the next call opens another."""

@@ -130,7 +130,7 @@ class Session:
     @property
     def flush_after(self) -> float | None:
         """How long an idle thread may sleep before it should flush; None is for ever."""
-        return FLUSH_EVERY if self._absorbed else None
+        return FLUSH_EVERY if self._absorbed or self._counted_elsewhere else None
 
     def flush_absorbed(self, *, always: bool = False) -> None:
         """Write the counts, if there are any and it is time; part of whatever transaction is open."""
@@ -174,7 +174,7 @@ class Session:
     def close(self) -> None:
         """Write what is still only counted, and close the connection."""
         try:
-            if self._absorbed:
+            if self._absorbed or self._counted_elsewhere:
                 self.execute("begin immediate")
                 self.flush_absorbed(always=True)
                 self.execute("commit")

@@ -65,7 +65,8 @@ PATIENCE = 10.0
 class SqliteStore:
     """One SQLite file, shared by any number of threads and processes; or, without a path, memory.
 
-    Writes go through one thread that commits whatever has gathered; reads have a thread of their own.
+    Writes go through one thread that commits whatever has gathered, but for single enqueues of threads that can make them by
+    themselves (`direct`); reads have a thread of their own.
     """
 
     dialect = "sqlite"
