@@ -164,14 +164,15 @@ class Limit:
 
     __slots__ = ("_loop", "handle", "is_over", "since", "task")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, spent: float = 0.0) -> None:
+        """`spent`: so many of them have passed already."""
         self._loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
         self.task: asyncio.Task[Any] = task
         self.is_over = False
-        self.since = self._loop.time()
-        self.handle = self._loop.call_later(seconds, self._end)
+        self.since = self._loop.time() - spent
+        self.handle = self._loop.call_later(max(seconds - spent, 0.0), self._end)
 
     def age(self) -> float:
         """Seconds since it was made."""

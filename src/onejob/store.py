@@ -326,9 +326,9 @@ class AtHand(Protocol):
     """A store that can be asked by a worker without leaving the worker's event loop, if it is told for how long."""
 
     def at_hand(self) -> AbstractAsyncContextManager[None]:
-        """Meanwhile calls of `settle` from the running loop take a shorter way; they promise the same.
+        """Meanwhile calls of `settle` from the running loop may take a shorter way; they promise the same.
 
-        A handler may block that loop for any time: no lock is kept for it.
+        A handler may block that loop for any time, and others must not wait for it: what would keep locks goes the usual way.
         """
         ...
 

@@ -80,6 +80,20 @@ async def test_what_takes_a_transaction_is_finished_on_the_stores_own_loop(
     assert sorted(ran) == list(range(6))
 
 
+async def test_claims_that_bring_much_go_another_way(postgres_url: str, driven: list[str]) -> None:
+    """Their statements are not over before all of it is taken, which a blocked loop does not do."""
+    async with App(postgres_url) as app:
+
+        @app.task
+        async def keep(text: str) -> None: ...
+
+        receipts = [await keep.aenqueue("x" * 200_000) for _ in range(12)]
+        async with app.worker(concurrency=1, stock=0):
+            for receipt in receipts:
+                await receipt.aresult(timeout=10)
+    assert len(driven) < 4
+
+
 async def test_a_session_that_is_ended_is_replaced_and_nothing_runs_twice(
     postgres_url: str, driven: list[str]
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -95,19 +96,25 @@ class Engine:
             return await self.run(make, now=now)
         if now is None and self._clock is not None:
             now = self._clock()
-        work = Work(now, guesses=self._guesses)
+        work, since = Work(now, guesses=self._guesses), time.monotonic()
         steps = make(work)
+        begun: tuple[Work, Steps[T]] | None = None
         try:
-            result = await idle[0].drive(steps, self.address.patience)
+            result = await idle[0].drive(steps, self._longest)
         except Unfinished:
-            return await self.at_home(lambda: self._perform(make, now, self.calls, begun=(work, steps)))
+            begun = work, steps
         except OnejobError:
             raise
-        except Exception:
-            return await self.at_home(lambda: self._perform(make, now, self.calls, again=True))
-        if work.topics or work.absorbed:
-            self.home.post(lambda: self.committed(work))
-        return result
+        except Exception as error:
+            logger.debug("an exchange with PostgreSQL goes on elsewhere: %s", error)
+        else:
+            if work.topics or work.absorbed:
+                self.home.post(lambda: self.committed(work))
+            return result
+        spent = time.monotonic() - since
+        return await self.at_home(
+            lambda: self._perform(make, now, self.calls, begun=begun, again=True, spent=spent)
+        )
 
     async def run(self, make: Make[T], *, now: int | None = None, pool: Pool | None = None) -> T:
         """Run an operation to its commit and return what it returned. From any event loop."""
@@ -154,8 +161,9 @@ class Engine:
         *,
         again: bool = False,
         begun: tuple[Work, Steps[T]] | None = None,
+        spent: float = 0.0,
     ) -> T:
-        """`again`: an earlier try may have counted. `begun`: it has come to its transaction elsewhere."""
+        """`again`: an earlier try may have counted, and took so long. `begun`: it has come to its transaction elsewhere."""
         work = Work()
 
         async def once(link: Link, again: bool) -> T:
@@ -166,7 +174,7 @@ class Engine:
             work = Work(now, again=again, guesses=self._guesses)
             return await drive(link, make(work))
 
-        result = await self.tries(once, pool, again=again or begun is not None)
+        result = await self.tries(once, pool, again=again, spent=spent)
         self.committed(work)
         return result
 
@@ -187,13 +195,21 @@ class Engine:
             self._absorbing.add(work.absorbed)
 
     async def tries(
-        self, use: Use[T], pool: Pool, *, ready: bool = True, keep: bool = False, again: bool = False
+        self,
+        use: Use[T],
+        pool: Pool,
+        *,
+        ready: bool = True,
+        keep: bool = False,
+        again: bool = False,
+        spent: float = 0.0,
     ) -> T:
         """Use a connection, again and again while failures pass by themselves and there is patience.
 
-        With `keep` the connection stays with the caller if that worked.
+        With `keep` the connection stays with the caller if that worked. `again`: a try before these may have counted, and took
+        so long.
         """
-        limit = Limit(max(self.address.patience, self.address.statement_timeout) + _GRACE)
+        limit = Limit(self._longest, spent)
         self._under_way.add(limit)
         number = 0
         link: Link | None = None
@@ -231,6 +247,11 @@ class Engine:
         finally:
             limit.handle.cancel()
             self._under_way.discard(limit)
+
+    @property
+    def _longest(self) -> float:
+        """Seconds after which any call is given up."""
+        return max(self.address.patience, self.address.statement_timeout) + _GRACE
 
     def _put_away(self, link: Link, pool: Pool, error: Exception) -> None:
         stale = sqlstate(error) in {READ_ONLY, *NO_STATEMENT} or passes(error)

@@ -62,6 +62,9 @@ from onejob.stores.postgres.statements import FILES
 from onejob.stores.postgres.transaction import PostgresTransaction
 
 _LEASE_BYTES = 8
+_LARGE = 131_072
+"""Bytes of payloads that a socket may not take at once."""
+_WARY = 50
 
 
 class PostgresStore:
@@ -79,6 +82,8 @@ class PostgresStore:
         self._clock = clock
         address = self._address
         self._engines = PerProcess(lambda: Engine(address, clock))
+        self._large_claims = 0
+        """For so many exchanges more, claims may bring much."""
         self._joining = Joining(self._address.schema, self._run, clock)
         # Not at the program's end: clients close their stores then, and one that is stopping could not be closed.
         weakref.finalize(self, self._engines.abandon).atexit = False
@@ -128,7 +133,14 @@ class PostgresStore:
     ) -> SettleReply:
         """End attempts and claim the next."""
         token = os.urandom(_LEASE_BYTES)
-        return await self._engine.run_here(lambda work: settle.settle(work, done, ask, token), now=now)
+        # A statement is not over before its rows have been taken, which a blocked loop does not do: see `AtHand`.
+        run = self._engine.run if self._large_claims else self._engine.run_here
+        reply = await run(lambda work: settle.settle(work, done, ask, token), now=now)
+        if sum([len(job.payload) for job in reply.claims.jobs]) > _LARGE:
+            self._large_claims = _WARY
+        elif self._large_claims:
+            self._large_claims -= 1
+        return reply
 
     def at_hand(self) -> AbstractAsyncContextManager[None]:
         """Meanwhile `settle` goes from the running loop straight to the server."""
