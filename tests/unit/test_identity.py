@@ -21,6 +21,8 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onejob.core.errors import InvalidOption
 from onejob.core.identity import MAX_TEXT, Realm, call_text, encode_part, fingerprint, key_text
@@ -306,6 +308,36 @@ def nested(levels: int) -> list[Any]:
     for _ in range(levels - 1):
         made = [made]
     return made
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.text(alphabet="ab/\x00\u00e9\u2028", max_size=250),
+        st.integers(),
+        st.sampled_from([2**63, 2**63 - 1, -(2**63), 1 - 2**63, 10**400]),
+        st.booleans(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.none(),
+        st.uuids(),
+        st.dates(),
+        st.binary(),
+        st.lists(st.integers(), max_size=3),
+        st.builds(Text, st.text()),
+    )
+)
+def test_a_key_of_one_part_is_what_it_is_as_one_of_several(part: Any) -> None:
+    assert REALM.key(part) == (REALM.digest((part,)), key_text((part,)))
+
+
+def test_a_key_of_one_part_is_refused_where_one_of_several_is() -> None:
+    for part in ("\ud800", 10**5000, object()):
+        with pytest.raises(InvalidOption):
+            REALM.key(part)
 
 
 def test_one_part_as_bytes() -> None:
