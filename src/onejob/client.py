@@ -278,12 +278,11 @@ class Client:
         last = self._last
         if last is not None and last[0] is loop:
             return last[1]
-        batcher = self._batchers.get(loop)
-        if batcher is None:
-            for other in [loop for loop in self._batchers if loop.is_closed()]:
+        made = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one, slow=SLOW)
+        with self._lock:  # loops of other threads come and go
+            for other in [known for known in self._batchers if known.is_closed()]:
                 del self._batchers[other]  # a batcher holds its loop, so it would not go by itself
-            batcher = Batcher(self.store.enqueue, limit=MAX_BULK, may_be_one=_may_be_one, slow=SLOW)
-            self._batchers[loop] = batcher
+            batcher = self._batchers.setdefault(loop, made)
         self._last = (loop, batcher)
         return batcher
 

@@ -15,9 +15,10 @@ import pytest
 from servers.valkey import ValkeyServer
 from test_valkey_tls import AUTHORITY, behind, doors, port_of
 
+from onejob.stores.valkey import connection as connection_module
 from onejob.stores.valkey.address import Address, parse
 from onejob.stores.valkey.connection import Connection, connect, prepare
-from onejob.stores.valkey.failures import LineLost, ServerError, Unanswered
+from onejob.stores.valkey.failures import LineLost, ServerError
 from onejob.stores.valkey.thread_connection import ThreadConnection
 
 PATIENCE = 30.0
@@ -108,7 +109,7 @@ async def test_a_server_that_is_frozen_is_given_up_by_loops_and_threads(own_valk
     async with connected(address) as connection:
         with own_valkey.frozen():
             for ask in (connection.ask, _awaited(threaded.ask)):
-                with pytest.raises(Unanswered):
+                with pytest.raises(LineLost, match="did not answer"):
                     await ask(("PING",))
         assert (connection.is_open, threaded.is_open) == (False, False)
         with pytest.raises(LineLost):
@@ -133,3 +134,48 @@ def test_the_connection_of_a_loop_that_has_ended_can_still_be_closed(own_valkey:
     assert own_valkey.execute("INFO", "clients")["connected_clients"] == 2
     left[0].close()
     assert own_valkey.execute("INFO", "clients")["connected_clients"] == 1
+
+
+async def test_what_cannot_be_said_takes_nobodys_answer(valkey_url: str) -> None:
+    async with connected(parse(valkey_url)) as connection:
+        first = connection.ask(("ECHO", "a"))
+        with pytest.raises(UnicodeEncodeError):
+            connection.ask(("ECHO", "\ud800"))
+        last = connection.ask(("ECHO", "b"))
+        assert [await first, await last] == [b"a", b"b"]
+
+
+async def test_an_address_that_swallows_everything_does_not_hide_the_next(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = parse(f"{valkey_url}&patience=4" if "?" in valkey_url else f"{valkey_url}?patience=4")
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        crowd = [socket.socket() for _ in range(3)]
+        for one in crowd:  # until the system drops whoever comes next
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        places = [full.getsockname(), address.hosts[0]]
+
+        async def resolved(_node: Any) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
+
+        monkeypatch.setattr(connection_module, "_resolved", resolved)
+        async with connected(address) as connection:
+            assert await connection.ask(("ECHO", "a")) == b"a"
+        for one in crowd:
+            one.close()
+
+
+async def test_who_is_no_valkey_has_stored_nothing(valkey_url: str) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as other:
+        address = parse(f"valkey://127.0.0.1:{other.sockets[0].getsockname()[1]}")
+        with pytest.raises(LineLost) as caught:
+            await connect(address, address.hosts[0])
+        assert not caught.value.sent

@@ -5,8 +5,10 @@ answer or in an error that says what to do, and no later than its patience.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +20,7 @@ from servers.proxy import Proxy
 from servers.valkey import ValkeyServer
 from stage import eventually
 
-from onejob import OnejobError, StoreFull, StoreUnavailable
+from onejob import App, OnejobError, StoreFull, StoreUnavailable
 from onejob.core.errors import StoreClosed
 from onejob.forking import PerProcess
 from onejob.stores.valkey.address import parse
@@ -52,7 +54,11 @@ def key(link: Link, name: str = "q") -> str:
 
 
 async def add(link: Link, number: int, name: str = "q") -> int:
-    return await link.run("add", [key(link, name)], [b"%d" % number])
+    link.begin()
+    try:
+        return await link.run("add", [key(link, name)], [b"%d" % number])
+    finally:
+        link.end()
 
 
 class Traffic:
@@ -187,14 +193,6 @@ async def test_a_kill_is_ridden_out_and_nothing_acknowledged_is_lost(own_valkey:
         await Traffic(link).during(lambda: asyncio.to_thread(kill))
 
 
-async def test_another_run_of_the_server_has_another_name(own_valkey: ValkeyServer) -> None:
-    async with linked(own_valkey.url) as link:
-        before = await link.run_id()
-        assert await link.run_id(key(link)) == before
-        await asyncio.to_thread(own_valkey.restart)
-        assert await link.run_id() != before
-
-
 @pytest.mark.parametrize("act", ["cut before", "cut after"])
 async def test_a_call_whose_connection_was_cut_is_made_again(valkey_url: str, act: str) -> None:
     async with Proxy(valkey_url) as proxy, linked(proxy.url) as link:
@@ -274,6 +272,79 @@ async def test_a_closed_link_is_closed_and_calls_under_way_end_first(valkey_url:
         assert len(await asyncio.gather(*calls)) == 20
         with pytest.raises(StoreClosed):
             await add(link, 1)
+
+
+@pytest.mark.parametrize("left", ["a thread's turn", "an operation"])
+async def test_what_never_ends_holds_up_nobody_who_closes_for_long(valkey_url: str, left: str) -> None:
+    async with linked(valkey_url, patience=0.5) as link:
+        await link.open()
+        if left == "an operation":
+            link.begin()  # on a loop that ended without a word
+        else:
+            link._thread_turn.lock.acquire()  # by a thread that was interrupted at the wrong moment
+        began = time.monotonic()
+        await link.close()
+        assert 0.5 < time.monotonic() - began < 10
+
+
+async def test_a_turn_that_an_interrupted_thread_has_kept_is_given_to_others(valkey_url: str) -> None:
+    async with linked(valkey_url) as link:
+        await link.open()
+        ask = functools.partial(link.run_from_thread, "add", [key(link)], [b"1"])
+        assert await asyncio.to_thread(ask) == 1
+        link._thread_turn.lock.acquire()
+        assert await asyncio.to_thread(ask) is None
+        link._thread_turn.since -= 3_600
+        assert await asyncio.to_thread(ask) is None
+        assert await asyncio.to_thread(ask) == 1
+
+
+async def test_whom_to_ask_is_looked_for_within_the_patience(valkey_url: str) -> None:
+    silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
+    hosts = ",".join(f"127.0.0.1:{one.getsockname()[1]}" for one in silent)
+    async with linked(f"valkey://{hosts}", patience=1) as link:
+        link._ready = True  # there was a server, and nobody knows where it is now
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="did not answer"):
+                await add(link, 1)
+            assert time.monotonic() - began < 2
+    for one in silent:
+        one.close()
+
+
+async def test_a_host_that_is_something_else_does_not_hide_those_behind_it(valkey_url: str) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"-ERR unknown command\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        real = valkey_url.removeprefix("valkey://")
+        async with linked(f"valkey://127.0.0.1:{port},{real}") as link:
+            assert await add(link, 1) == 1
+        async with linked(f"valkey://127.0.0.1:{port}") as link:
+            with pytest.raises(OnejobError, match="correct the store's URL"):
+                await add(link, 1)
+
+
+async def test_a_bulk_call_that_a_full_server_refuses_half_way_says_what_it_stored(
+    own_valkey: ValkeyServer,
+) -> None:
+    async with App(own_valkey.url) as app:
+
+        @app.task
+        async def keep(text: str) -> None: ...
+
+        await keep.aenqueue("")
+        used = own_valkey.execute("INFO", "memory")["used_memory"]
+        own_valkey.execute("CONFIG SET", "maxmemory", used + 3_000_000)
+        with pytest.raises(StoreFull) as caught:
+            await app.aenqueue_many([keep.job("x" * 5_000) for _ in range(1_000)])
+        stored = await app.acount() - 1
+        assert stored > 0
+        assert f"{stored:,} of 1,000 jobs were stored" in str(caught.value)
 
 
 async def test_a_link_that_was_never_used_is_closed(valkey_url: str) -> None:

@@ -180,3 +180,44 @@ def test_a_signal_handler_may_ask_while_its_thread_does(app: App) -> None:
         signal.signal(signal.SIGALRM, before)
     assert failures == []
     assert app.count() == 600 + next(handled)
+
+
+def test_loops_that_come_and_go_in_many_threads_are_in_nobodys_way(app: App) -> None:
+    greet, errors = greet_of(app), list[BaseException]()
+
+    async def twice() -> None:
+        await greet.aenqueue()
+        await greet.aenqueue()  # on connections of the loop's own
+
+    def come_and_go() -> None:
+        try:
+            for _ in range(40):
+                asyncio.run(twice())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert app.count() == 6 * 40 * 2
+
+
+async def closed_soon(app: App) -> None:
+    await asyncio.sleep(0)
+    await app.aclose()
+
+
+async def test_a_call_of_many_portions_ends_before_the_store_is_closed(valkey_url: str) -> None:
+    app = App(valkey_url)
+    greet = greet_of(app)
+    await greet.aenqueue()
+    many, _ = await asyncio.gather(
+        app.aenqueue_many([greet.job() for _ in range(1_000)]), closed_soon(app), return_exceptions=True
+    )
+    assert not isinstance(many, BaseException)
+    assert len(many) == 1_000
+    async with App(valkey_url) as again:
+        assert await again.acount() == 1_001

@@ -160,7 +160,7 @@ async def test_a_server_that_wants_a_certificate_refuses_who_has_none_or_a_stran
     valkey_url: str, files: dict[str, Path]
 ) -> None:
     async with doors([port_of(valkey_url)], asks=True) as [door]:
-        with pytest.raises(OnejobError, match=r"refuses our TLS|hung up"):
+        with pytest.raises(OnejobError, match=r"\?tls_cert="):
             await work(f"{behind(door, valkey_url, tls_ca=AUTHORITY, **files)}&patience=3")
         assert not door.passed
 

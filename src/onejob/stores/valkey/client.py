@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from onejob.core.errors import OnejobError
 from onejob.stores.valkey.address import Address
 from onejob.stores.valkey.connection import Connection, Hear, Node, connect
 from onejob.stores.valkey.conversation import Word, Words
@@ -104,7 +105,12 @@ class Client:
         """Ask the node to which a slot is on its way."""
         connection = await self._connected(node)
         allowed, answer = connection.ask(("ASKING",)), connection.ask(words)
-        await asyncio.wait((allowed, answer))
+        try:
+            await asyncio.wait((allowed, answer))
+        except asyncio.CancelledError:
+            allowed.cancel()
+            answer.cancel()
+            raise
         allowed.exception()  # if it is refused, so is the call
         return await self._heard(answer)
 
@@ -138,7 +144,7 @@ class Client:
                     return self._topology.leads(node)
                 connection.close()
                 raise ServerError(f"{READ_ONLY} it follows another")
-            except (LineLost, ServerError) as error:
+            except (LineLost, ServerError, OnejobError) as error:
                 failure = failure or error
         assert failure is not None
         raise failure

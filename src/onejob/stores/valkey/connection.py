@@ -24,7 +24,7 @@ from onejob.stores.valkey.conversation import (
     Words,
     speaks_no_tls,
 )
-from onejob.stores.valkey.failures import LineLost, ServerError, Unanswered
+from onejob.stores.valkey.failures import LineLost, ServerError
 
 Node = tuple[str, int]
 """A server's host and port."""
@@ -90,12 +90,13 @@ class Connection:
         if not self.is_open:
             answer.set_exception(LineLost(HUNG_UP))
             return answer
+        data = self._conversation.say(words)  # before anything waits for its answer: it may raise
         if not self._waiting:
             self._heard_at = self._loop.time()
             if self._timer is None:
                 self._timer = self._loop.call_later(self._limit, self._watch)
         self._waiting.append(answer)
-        self._send(self._conversation.say(words))
+        self._send(data)
         return answer
 
     async def listen(self, channel: str, hear: Hear, on_loss: Callable[[], None]) -> None:
@@ -172,7 +173,7 @@ class Connection:
         if left > 0:
             self._timer = self._loop.call_later(left, self._watch)
         else:
-            self._lose(Unanswered(NO_ANSWER, sent=True))
+            self._lose(LineLost(NO_ANSWER, sent=True))
 
     def _lose(self, lost: LineLost) -> None:
         if not self.is_open:
@@ -199,7 +200,7 @@ async def connect(address: Address, node: Node) -> Connection:
     conversation = Conversation(tunnel)
     try:
         async with asyncio.timeout(limit):
-            connected = await _reach(node)
+            connected = await _reach(node, limit)
             try:
                 host = await _introduce(connected, conversation, address)
             except BaseException:
@@ -214,15 +215,17 @@ async def connect(address: Address, node: Node) -> Connection:
     return Connection(connected, conversation, host, attempt(address))
 
 
-async def _reach(node: Node) -> socket.socket:
-    """A socket that is connected to a server; of several addresses of its name, the first that answers."""
+async def _reach(node: Node, limit: float) -> socket.socket:
+    """A socket that is connected to a server; of several addresses of its name, the first that answers in its share of the time."""
     loop = asyncio.get_running_loop()
     failure: OSError | None = None
-    for family, kind, protocol, _, place in await _resolved(node):
+    places = await _resolved(node)
+    for family, kind, protocol, _, place in places:
         reaching = socket.socket(family, kind, protocol)
         try:
             reaching.setblocking(False)
-            await loop.sock_connect(reaching, place)
+            async with asyncio.timeout(limit / len(places) if len(places) > 1 else None):
+                await loop.sock_connect(reaching, place)
             prepare(reaching)
         except BaseException as error:
             reaching.close()
@@ -267,7 +270,8 @@ async def _introduce(connected: socket.socket, conversation: Conversation, addre
 
 def hung_up_while_greeting(address: Address) -> str:
     """What to say of a server that hung up before it had said anything."""
-    return f"{HUNG_UP} without a word" + (": does it want TLS (valkeys://)?" if address.tls is None else "")
+    wants = "TLS (valkeys://)" if address.tls is None else "another certificate (?tls_cert=FILE&tls_key=FILE)"
+    return f"{HUNG_UP} without a word: does it want {wants}?"
 
 
 async def _speaks_plainly(node: Node, limit: float) -> bool:

@@ -28,6 +28,7 @@ _NAME: Final = "onejob"
 _MORE: Final = object()
 _LOGIN: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM"})
 _NO_TLS: Final = "it speaks no TLS: write valkey://, without the s"
+_REFUSES_TLS: Final = "it refuses our TLS"
 NO_VALKEY: Final = (
     "it answered in no words of Valkey's: is it another server, or does it want TLS (valkeys://)?"
 )
@@ -55,7 +56,12 @@ class Conversation:
     def say(self, words: Words) -> bytes:
         """The bytes of a command."""
         data = self._pack(tuple(words))
-        return data if self._tunnel is None else self._tunnel.seal(data)
+        if self._tunnel is None:
+            return data
+        try:
+            return self._tunnel.seal(data)
+        except ssl.SSLError as error:
+            raise LineLost(_refusal(error)) from None
 
     def hear(self, data: bytes) -> list[Any]:
         """The replies that these bytes complete; what the server refused is a `ServerError` among them."""
@@ -69,7 +75,7 @@ class Conversation:
         except driver().ProtocolError:
             raise LineLost(NO_VALKEY, sent=True) from None
         except ssl.SSLError as error:
-            raise LineLost(f"it refuses our TLS: {error.reason or error}", sent=True) from None
+            raise LineLost(_refusal(error), sent=True) from None
         return replies
 
     def begin(self, address: Address) -> Talk:
@@ -79,7 +85,11 @@ class Conversation:
         commands = _greeting(address)
         to_send, replies = b"".join([self.say(command) for command in commands]), list[Any]()
         while len(replies) < len(commands):
-            replies += self.hear((yield to_send))
+            heard = yield to_send
+            try:
+                replies += self.hear(heard)
+            except LineLost as lost:
+                raise _greeted_so(address, lost) from None
             to_send = b""
         for reply in replies:
             if isinstance(reply, ServerError):
@@ -156,10 +166,20 @@ def _greeting(address: Address) -> list[list[str]]:
     return commands
 
 
+def _greeted_so(address: Address, lost: LineLost) -> Exception:
+    """What is heard instead of a greeting; no call has been sent yet."""
+    said = str(lost)
+    if said.startswith(
+        _REFUSES_TLS
+    ):  # a server may ask for a certificate, and refuse us only once we have spoken
+        return misdirected(address, f"{said}; ?tls_cert=FILE&tls_key=FILE name ours, if it wants one")
+    return LineLost(said)
+
+
 def _refusal(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted, {error.verify_message}; ?tls_ca=FILE names who signed it"
-    return f"it refuses our TLS: {error.reason or error}"
+    return f"{_REFUSES_TLS}: {error.reason or error}"
 
 
 @cache

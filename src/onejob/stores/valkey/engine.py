@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Engine:
-    """Runs operations on the loop where the connections live, which all stores of a process share."""
+    """Runs operations: where their callers are, or on the store's own loop, which is home to what must outlive a caller."""
 
     def __init__(self, address: Address, clock: Callable[[], int] | None) -> None:
         self.link = Link(address, scripts.source, scripts.library())
@@ -46,8 +46,11 @@ class Engine:
 
     async def run_here(self, make: Callable[[Engine], Awaitable[T]]) -> T:
         """Run an operation where the caller is, which asks the server from there. What it remembers, it does at once."""
-        self.link.refuse_if_closed()
-        return await make(self)
+        self.link.begin()
+        try:
+            return await make(self)
+        finally:
+            self.link.end()
 
     async def open(self) -> None:
         """Connect, and refuse a server that would lose jobs."""
@@ -59,7 +62,11 @@ class Engine:
 
     def enqueue_from_thread(self, job: NewJob) -> Answer | None:
         """Accept a newcomer whose thread waits."""
-        return enqueue.enqueue_from_thread(self.office, job, self.absorb_from_anywhere, self._thread_line)
+        self.link.begin()
+        try:
+            return enqueue.enqueue_from_thread(self.office, job, self.absorb_from_anywhere, self._thread_line)
+        finally:
+            self.link.end()
 
     def absorb_from_anywhere(self, absorbed: Sequence[Absorbed], queue: str) -> None:
         """Count duplicates of a queue. From any thread."""

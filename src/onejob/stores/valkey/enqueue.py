@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from onejob.absorbing import Absorbed
+from onejob.core.errors import OnejobError
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer, Outcome
 from onejob.sql.ids import id_to_bytes
 from onejob.stores.valkey import blocking
+from onejob.stores.valkey.failures import admit
 from onejob.stores.valkey.forms import answer_of
 from onejob.stores.valkey.newcomers import Waited, newcomers
 from onejob.stores.valkey.office import PORTION, Office, ThreadLine, portions
@@ -28,7 +30,13 @@ async def enqueue(office: Office, jobs: Sequence[NewJob], absorb: Absorb, now: i
     for queue, all_of_them in _by_queue(jobs, waits):
         for places in portions(all_of_them):
             some = [jobs[place] for place in places]
-            answers |= zip(places, await _enqueue(office, queue, some, waits, absorb, now=now), strict=True)
+            try:
+                found = await _enqueue(office, queue, some, waits, absorb, now=now)
+            except OnejobError as error:
+                if answers:
+                    admit(error, len(answers), len(jobs))
+                raise
+            answers |= zip(places, found, strict=True)
     return [answers[place] for place in range(len(jobs))]
 
 

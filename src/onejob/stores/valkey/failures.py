@@ -39,10 +39,6 @@ class LineLost(Exception):
         self.sent = sent
 
 
-class Unanswered(LineLost):
-    """The call was sent, and nothing came for as long as one try may take."""
-
-
 class ScriptRefused(OnejobError):
     """A script ended in an error of its own, or of its command's. `code` is the error's first word."""
 
@@ -125,8 +121,18 @@ def explained(error: Exception, address: Address, *, unsure: bool = False, scrip
             return StoreUnavailable(
                 f"Valkey at {place} took no calls for {address.patience:g} seconds ({said}); {came_of_it}. Try again."
             )
+        case _ if _CROWDED in said:
+            return StoreUnavailable(
+                f"Valkey at {place} had no room for another connection for {address.patience:g} seconds ({said}); {came_of_it}. "
+                "Raise its maxclients, or end programs that keep connections open: see CLIENT LIST."
+            )
         case _:
             return _refused(error, address, script)
+
+
+def admit(error: OnejobError, stored: int, of: int) -> None:
+    """Let an error say that a part of its call had been stored before."""
+    error.args = (str(error).replace(outcome(False), f"{stored:,} of {of:,} jobs were stored"),)
 
 
 def unreachable(address: Address, said: str, *, unsure: bool) -> StoreUnavailable:

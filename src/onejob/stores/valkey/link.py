@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -26,7 +26,7 @@ from onejob.home import Home, Make
 from onejob.stores.valkey.address import Address
 from onejob.stores.valkey.client import Client, ThreadClient
 from onejob.stores.valkey.conversation import Word, Words
-from onejob.stores.valkey.facts import Facts, forgetful, gather, parse, refusal
+from onejob.stores.valkey.facts import Facts, forgetful, gather, refusal
 from onejob.stores.valkey.failures import (
     LineLost,
     ServerError,
@@ -44,6 +44,7 @@ T = TypeVar("T")
 Use = Callable[[Client], Awaitable[T]]
 
 logger = logging.getLogger("onejob")
+_GRACE: Final = 2.0
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -52,6 +53,18 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     script: str
     keys: Sequence[Word]
     args: Sequence[bytes]
+
+
+class ThreadTurn:
+    """The connections for threads, and the turn to ask on them. A thread that is interrupted at the wrong moment keeps it for ever."""
+
+    __slots__ = ("client", "lock", "since")
+
+    def __init__(self, client: ThreadClient) -> None:
+        self.client = client
+        self.lock = threading.Lock()
+        self.since = time.monotonic()
+        """When it was taken last."""
 
 
 class Link:
@@ -75,54 +88,62 @@ class Link:
         self._elsewhere: dict[asyncio.AbstractEventLoop, Client] = {}
         self._visitors: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops that have called before."""
-        self._threads = ThreadClient(address, self._topology)
-        self._thread_asks = threading.Lock()
+        self._thread_turn = self._new_thread_turn()
         self._closed = False
         self._ready = False
         self._preparing: asyncio.Task[None] | None = None
         self._under_way: deque[None] = deque()
-        """As long as there are calls that have not ended, wherever; changed by one step, from any thread."""
+        """As long as there are operations that have not ended, wherever; changed by one step, from any thread."""
         self.signals = Signals(address, self._home, self._publish, self._calls.listen)
 
     async def run(
         self, script: str, keys: Sequence[Word], args: Sequence[bytes], *, beat: bool = False
     ) -> Any:
-        """Run a script by its name and return what it returned: bytes, int, list, None. From any event loop.
+        """Run a script by its name and return what it returned: bytes, int, list, None. From any event loop, within an operation.
 
         With `beat` it goes on the connection for heartbeats.
         """
-        self.refuse_if_closed()
         call, since, failure = Call(script, keys, args), time.monotonic(), None
-        self._under_way.append(None)
-        try:
-            client = None if beat or not self._ready else self._client_here()
-            if client is not None:
-                try:
-                    return await client.ask(keys[0], self._words(call))
-                except (ServerError, LineLost) as error:
-                    failure = error
-            return await self._at_home(lambda: self._go_on(call, since, failure, beat=beat))
-        finally:
-            self._under_way.pop()
+        # Whom to ask is found out at home, where patience has its limit.
+        known = self._ready and not beat and self._topology.owner(keys[0]) is not None
+        client = self._client_here() if known else None
+        if client is not None:
+            try:
+                return await client.ask(keys[0], self._words(call))
+            except (ServerError, LineLost) as error:
+                failure = error
+        return await self._at_home(lambda: self._go_on(call, since, failure, beat=beat))
 
     def run_from_thread(self, script: str, keys: Sequence[Word], args: Sequence[bytes]) -> Any:
         """As `run`, from a thread that has no event loop, and waits. None: nothing was asked.
 
         So asks one thread at a time. Others had better gather meanwhile, for one call.
         """
-        if not self._ready or self._closed or not self._thread_asks.acquire(blocking=False):
-            return None
-        call, since = Call(script, keys, args), time.monotonic()
+        turn, call, since, taken = self._thread_turn, Call(script, keys, args), time.monotonic(), False
         try:
-            return self._threads.ask(keys[0], self._words(call))
+            taken = turn.lock.acquire(blocking=False)
+            if not taken:
+                if since - turn.since > self._longest():
+                    self._give_up(turn)
+                return None
+            turn.since = since
+            if not self._ready or self._closed:
+                return None
+            return turn.client.ask(keys[0], self._words(call))
         except (ServerError, LineLost) as error:
-            return self.wait(self._go_on(call, since, error))
+            failure = error
         finally:
-            self._thread_asks.release()
+            if taken:
+                turn.lock.release()
+        return self.wait(self._go_on(call, since, failure))
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine at home, from a thread that waits for it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._home.loop())
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._home.loop())
+        except RuntimeError:  # that loop has ended
+            coroutine.close()
+            raise self._gone() from None
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -135,11 +156,6 @@ class Link:
         """Connect, and see whether the server is fit; whoever comes first does that. From any event loop."""
         await self.at_home(lambda: self._tries(_nothing))
 
-    async def run_id(self, key: Word = "") -> str:
-        """What names this run of the server that has a key: another means that it was started anew. From any event loop."""
-        info = await self.at_home(lambda: self._tries(lambda client: client.ask(key, ("INFO", "server"))))
-        return parse(info).get("run_id", "")
-
     async def facts(self) -> list[Facts]:
         """What every primary says of itself, fit or not. From any event loop."""
         return await self.at_home(lambda: self._tries(gather, ready=False))
@@ -148,6 +164,15 @@ class Link:
         """Raise if there are no connections any more, and never will be."""
         if self._closed:
             raise self._gone()
+
+    def begin(self) -> None:
+        """An operation begins, which `end` will end: whoever closes lets it. Refused if nothing may begin any more. From any thread."""
+        self.refuse_if_closed()
+        self._under_way.append(None)
+
+    def end(self) -> None:
+        """An operation has ended."""
+        self._under_way.pop()
 
     def post(self, make: Callable[[], object]) -> None:
         """Call a function at home, soon. From any thread."""
@@ -158,13 +183,12 @@ class Link:
         return self._home.loop()
 
     async def at_home(self, make: Make[T]) -> T:
-        """Run a coroutine at home; from within it goes straight. From any event loop."""
-        self.refuse_if_closed()
-        self._under_way.append(None)
+        """Run an operation at home; from within it goes straight. From any event loop."""
+        self.begin()
         try:
             return await self._at_home(make)
         finally:
-            self._under_way.pop()
+            self.end()
 
     async def close(self) -> None:
         """Let calls under way end, send the last hints, and close every connection. From any event loop."""
@@ -194,17 +218,19 @@ class Link:
             if loop not in self._visitors:
                 self._visitors.add(loop)
                 return None
-            for other in [known for known in self._elsewhere if known.is_closed()]:
-                self._elsewhere.pop(other).close()
+            for other in list(self._elsewhere):  # other threads do so, too
+                if other.is_closed() and (theirs := self._elsewhere.pop(other, None)) is not None:
+                    theirs.close()
             client = self._elsewhere[loop] = Client(self.address, self._topology)
         return client
 
     def _words(self, call: Call) -> Words:
         """The command that runs a script."""
-        if self._library is None:
+        library = self._library
+        if library is None:
             first: Words = "EVALSHA", self._script(call.script)[1]
         else:
-            first = "FCALL", self._library.function(call.script)
+            first = "FCALL", library.function(call.script)
         return *first, str(len(call.keys)), *call.keys, *call.args
 
     def _script(self, name: str) -> tuple[str, str]:
@@ -334,9 +360,23 @@ class Link:
 
     async def _wind_up(self) -> None:
         self.signals.stop_listening()
-        while self._under_way or self._thread_asks.locked():  # noqa: ASYNC110 - each has its own limit
+        # Each has a limit of its own; but what was on a loop that ended, or in a thread that was interrupted, may never end.
+        over = time.monotonic() + self._longest()
+        while (self._under_way or self._thread_turn.lock.locked()) and time.monotonic() < over:  # noqa: ASYNC110 - of any loop and thread
             await asyncio.sleep(0.002)
         await self.signals.close()
+
+    def _new_thread_turn(self) -> ThreadTurn:
+        return ThreadTurn(ThreadClient(self.address, self._topology))
+
+    def _give_up(self, turn: ThreadTurn) -> None:
+        """Nobody asks for so long: whoever has the turn was interrupted before he could give it back."""
+        self._thread_turn = self._new_thread_turn()
+        turn.client.close()
+
+    def _longest(self) -> float:
+        """Seconds after which any call has ended."""
+        return self.address.patience + _GRACE
 
     def _hang_up(self) -> None:
         """At home, when nothing runs there any more."""
@@ -344,7 +384,7 @@ class Link:
             client.close()
 
     def _hang_up_elsewhere(self) -> None:
-        self._threads.close()
+        self._thread_turn.client.close()
         while self._elsewhere:
             loop, client = self._elsewhere.popitem()
             if loop.is_running() and loop is not _running_loop():

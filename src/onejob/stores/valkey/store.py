@@ -63,7 +63,7 @@ class ValkeyStore:
         return self._engines.get()
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Where the connections live."""
+        """Where all is seen to that goes wrong elsewhere, or belongs to no caller."""
         return self._engine.link.loop()
 
     async def open(self) -> None:

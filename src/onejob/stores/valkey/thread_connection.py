@@ -17,7 +17,7 @@ from onejob.stores.valkey.connection import (
     said,
 )
 from onejob.stores.valkey.conversation import CHUNK, Conversation, Tunnel, Words
-from onejob.stores.valkey.failures import LineLost, ServerError, Unanswered
+from onejob.stores.valkey.failures import LineLost, ServerError
 
 
 class ThreadConnection:
@@ -56,7 +56,7 @@ class ThreadConnection:
                 replies = self._conversation.hear(data)
         except TimeoutError:
             self.close()
-            raise Unanswered(NO_ANSWER, sent=True) from None
+            raise LineLost(NO_ANSWER, sent=True) from None
         except OSError as error:
             self.close()
             raise LineLost(said(error), sent=True) from error

@@ -106,7 +106,7 @@ class Working:
                 if not settling.note(place, row)
             ]
             if claiming is not None and wish is not None:
-                self._take(claiming, queue, claims, wish)
+                self._take(claiming, queue, claims, wish.token)
         return gone
 
     async def beat(self, beat: Beat, now: int | None) -> Pulse:
@@ -162,7 +162,7 @@ class Working:
         while (queue := claiming.next_queue) is not None:
             wish = self._wish(claiming)
             claims = await self._office.call("claim", queue, wish.form(), now=now)
-            self._take(claiming, queue, claims, wish)
+            self._take(claiming, queue, claims, wish.token)
         return Claims(claiming.jobs, min(claiming.soonest, default=None))
 
     def _wish(self, claiming: Claiming) -> _Wish:
@@ -176,12 +176,14 @@ class Working:
             min(claiming.stock + min(left, 0), PORTION - limit),
         )
 
-    def _take(self, claiming: Claiming, queue: str, claims: Any, wish: _Wish) -> None:
+    def _take(self, claiming: Claiming, queue: str, claims: Any, token: bytes) -> None:
         rows, due_in, again = claims
         self._office.remember([row[0] for row in rows], queue)
-        claiming.jobs += [claimed(row, queue, wish.token) for row in rows]
-        # Again if so much had become due in its lanes that one call could not see to it, or a call brought all that one may.
-        if not again and len(rows) < PORTION:
+        claiming.jobs += [claimed(row, queue, token) for row in rows]
+        # Again if so much had become due in its lanes that one call could not see to it, or if a call brought all that one may, and
+        # more is wanted.
+        wanted = claiming.limit + claiming.stock - len(claiming.jobs)
+        if not again and (len(rows) < PORTION or wanted <= 0):
             claiming.queues.popleft()
             if due_in is not None:
                 claiming.soonest.append(due_in)
