@@ -8,12 +8,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from bench import machine, results
-from bench.contests import STORES, Company, Contest, Counts, contest
+from bench.contests import STORES, Company, Contest, Counts, Entry, contest, peers
 from bench.costs import ROWS, StoreCosts, measured
 from bench.costs_page import as_tables
 from bench.figures import Trial
@@ -24,8 +25,11 @@ from bench.trials import SUBSETS, trials
 from bench.trials.setting import QUICK, SMALL, Scale, Setting
 
 HERE = Path(__file__).parent
+ALL = "all"
 PATIENCE = 45.0
 """Seconds to wait for the machine to become idle, in all and for each store."""
+ENOUGH_RUNS = 2
+"""For figures that are to be kept: one run alone says little."""
 ROUNDS = 5
 """In which costs are taken."""
 HASTE = 2.0
@@ -37,16 +41,26 @@ HASTE = 2.0
     "--store",
     "stores",
     metavar="NAME,…",
-    default="all",
+    default=ALL,
     show_default=True,
     help=f"On which stores: {', '.join(STORES)}, all.",
 )
 @click.option("--runs", type=click.IntRange(1), help="How often each figure is taken. [default: 3; else 1]")
 @click.option("--only", metavar="NAME,…", help="Only these trials or subsets; --list names them.")
-@click.option("--list", "listing", is_flag=True, help="Name the trials and subsets, and end.")
+@click.option("--list", "listing", is_flag=True, help="Name the trials, subsets and peers, and end.")
 @click.option("--quick", is_flag=True, help="One run, less of everything, no peers.")
 @click.option("--ours", is_flag=True, help="Ourselves alone, in small: all stores in under three minutes.")
-@click.option("--peers/--no-peers", default=True, help="Measure other job queues, too.")
+@click.option(
+    "--peers",
+    "who",
+    metavar="NAME,…",
+    is_flag=False,
+    flag_value=ALL,
+    default=ALL,
+    show_default=True,
+    help="Which other job queues; --list names them.",
+)
+@click.option("--no-peers", is_flag=True, help="No other job queues.")
 @click.option(
     "--name", help="What the files in results/ are called. [default: full, or latest if it is less]"
 )
@@ -66,7 +80,8 @@ def main(
     listing: bool,
     quick: bool,
     ours: bool,
-    peers: bool,
+    who: str,
+    no_peers: bool,
     name: str | None,
     into: Path,
     costs: bool,
@@ -81,17 +96,18 @@ def main(
         print(_costs(_stores(stores), runs or ROUNDS, share=0.1 if quick or ours else 1.0))
         return
     scale = SMALL if ours else QUICK if quick else Scale()
-    alone = quick or listing or not peers
-    company = Company.OURS if ours else Company.NO_PEERS if alone else Company.ALL
-    is_full = scale == Scale() and company is Company.ALL and only is None and stores == "all"
+    chosen_peers = _peers(who)
+    company = Company.OURS if ours else Company.NO_PEERS if quick or listing or no_peers else Company.ALL
     runs = runs or (3 if scale == Scale() else 1)
+    is_everything = scale == Scale() and company is Company.ALL and (only, stores, who) == (None, ALL, ALL)
+    name = name or (results.FULL if is_everything and runs >= ENOUGH_RUNS else results.LATEST)
     signal.signal(signal.SIGTERM, _cut_short)
     started = time.monotonic()
-    notes = list[str]()
+    entry = Entry(company, Counts(scale.stamped, scale.loaded), chosen_peers)
     with _scratch() as scratch, ExitStack() as engines:
-        chosen, contests = _entered(_stores(stores), only, scale, company, scratch, notes)
+        chosen, contests = _entered(_stores(stores), only, scale, entry, scratch)
         if listing:
-            print(_names(chosen))
+            print(_names(chosen, _stores(stores)))
             return
         for field in contests.values():
             engines.enter_context(closing(field.engine))
@@ -104,11 +120,11 @@ def main(
             try:
                 Runner(scratch, forget, idleness, progress).run(chosen, runs, found)
             except KeyboardInterrupt:
-                notes.append("the run was cut short")
+                entry.notes.append("the run was cut short")
         settings = {"measured": company.value, "runs": runs, "seconds": round(time.monotonic() - started)}
         settings |= durability
-        record = recorded(chosen, found, machine.describe(scratch), settings, notes)
-    results.keep(record, name or (results.FULL if is_full else results.LATEST), into)
+        record = recorded(chosen, found, machine.describe(scratch), settings, entry.notes)
+    results.keep(record, name, into)
     print(as_json(record).decode() if in_json else as_text(record))
     sys.exit(1 if found.failures else 0)
 
@@ -120,7 +136,7 @@ def _costs(stores: Sequence[str], rounds: int, share: float) -> str:
         for store in stores:
             home = scratch / store
             home.mkdir()
-            with closing(contest(store, home, [], Counts(1, 1), Company.OURS).engine) as engine:
+            with closing(contest(store, home, Entry(Company.OURS)).engine) as engine:
                 found.append(measured(engine, home, rounds, share, progress))
     return as_tables(found)
 
@@ -132,34 +148,46 @@ def _cut_short(*_: object) -> None:
 
 
 def _entered(
-    stores: Sequence[str],
-    only: str | None,
-    scale: Scale,
-    company: Company,
-    scratch: Path,
-    notes: list[str],
+    stores: Sequence[str], only: str | None, scale: Scale, entry: Entry, scratch: Path
 ) -> tuple[list[Trial], dict[str, Contest]]:
     """The chosen trials, each on all stores before the next, and the contests that they belong to."""
 
-    def enter(store: str, company: Company, notes: list[str]) -> tuple[Contest, list[Trial]]:
+    def enter(store: str, entry: Entry) -> tuple[Contest, list[Trial]]:
         home = scratch / store
         home.mkdir(exist_ok=True)
-        field = contest(store, home, notes, Counts(scale.stamped, scale.loaded), company)
+        field = contest(store, home, entry)
         return field, trials(Setting(store, field, scale, home / "filled"))
 
-    known = {store: enter(store, Company.OURS, [])[1] for store in stores}
+    known = {store: enter(store, Entry(Company.OURS))[1] for store in stores}
     names = _chosen(list(dict.fromkeys(trial.name for each in known.values() for trial in each)), only)
+    entries = dict.fromkeys(stores, entry)
+    for store in stores:
+        if entry.company is Company.ALL and STORES[store].isdisjoint(names):
+            entries[store] = replace(entry, company=Company.NO_PEERS)
     contests: dict[str, Contest] = {}
     taken: list[Trial] = []
-    for store in stores:
-        is_peerless = company is Company.ALL and STORES[store].isdisjoint(names)
-        contests[store], entered = enter(store, Company.NO_PEERS if is_peerless else company, notes)
-        taken += [trial for trial in entered if trial.name in names]
+    invited = sum(each.lets_in(peer) for store, each in entries.items() for peer in peers(store))
+    with _progress(invited) as progress:
+        for store, each in entries.items():
+            contests[store], entered = enter(store, replace(each, progress=progress))
+            taken += [trial for trial in entered if trial.name in names]
     return sorted(taken, key=lambda trial: names.index(trial.name)), contests
 
 
+def _peers(who: str) -> frozenset[str] | None:
+    """Their names as they know them; None for all."""
+    if who == ALL:
+        return None
+    known = {peer.lower(): peer for store in STORES for peer in peers(store)}
+    names = [name.strip() for name in who.split(",")]
+    for name in names:
+        if name.lower() not in known:
+            raise click.UsageError(f"There is no peer {name!r}: there are {', '.join(known.values())}, all.")
+    return frozenset(known[name.lower()] for name in names)
+
+
 def _stores(stores: str) -> list[str]:
-    if stores == "all":
+    if stores == ALL:
         return list(STORES)
     names = [name.strip() for name in stores.split(",")]
     for name in names:
@@ -179,10 +207,11 @@ def _chosen(known: list[str], only: str | None) -> list[str]:
     return [name for name in known if name in chosen]
 
 
-def _names(chosen: Sequence[Trial]) -> str:
+def _names(chosen: Sequence[Trial], stores: Sequence[str]) -> str:
     names = list(dict.fromkeys(trial.name for trial in chosen))
     subsets = [f"{subset}: {', '.join(members)}" for subset, members in SUBSETS.items()]
-    return "\n".join([*names, "", *subsets])
+    others = [f"peers on {store}: {', '.join(peers(store))}" for store in stores]
+    return "\n".join([*names, "", *subsets, "", *others])
 
 
 @contextmanager

@@ -47,8 +47,12 @@ _ALIKE: Aims = {
     "debounces-100": (Aim(ALL_NEW),),
     "hot-kept": (Aim(A_KEY_EACH, at_most=LITTLE_DISTURBED),),
     "hot-latest": (Aim(A_KEY_EACH, at_most=LITTLE_DISTURBED),),
-    "drain-1": (Aim(),),
-    "drain-10": (Aim(),),
+    "hot-debounce": (Aim(A_KEY_EACH, at_most=LITTLE_DISTURBED),),
+    "hot-kept-own": (Aim(A_KEY_EACH),),
+    "hot-latest-own": (Aim(A_KEY_EACH),),
+    "hot-debounce-own": (Aim(A_KEY_EACH),),
+    "drain-1": (Aim(BARE_LIKE),),
+    "drain-10": (Aim(BARE_LIKE),),
     "drain-two": (Aim(ONE_WORKER),),
     "load-p50": (Aim(),),
     "load-p99": (Aim(),),
@@ -62,6 +66,8 @@ _ALIKE: Aims = {
     "rest-memory": (Aim(at_most=60.0),),
     "rest-load": (Aim(at_most=0.5),),
     "stored": (Aim(),),
+    "stored-keyed": (Aim(),),
+    "stored-laned": (Aim(),),
 }
 
 SQLITE: Aims = {
@@ -112,8 +118,10 @@ POSTGRES: Aims = {
         *_ON_POSTGRES("drain", {postgres.GRAPHILE_WORKER.name: 1.0, postgres.PGQUEUER.name: 2.0}),
         Aim(BARE_100),
     ),
+    "drain-commits": (Aim(), *_ON_POSTGRES("drain")),
     "drain-10": (Aim(BARE_LIKE), *_ON_POSTGRES("drain-10")),
-    "drain-1": (Aim(BARE_LIKE),),
+    "drain-10-commits": (Aim(), *_ON_POSTGRES("drain-10")),
+    "drain-1": (Aim(BARE_LIKE), *_ON_POSTGRES("drain-1")),
     "drain-two": (Aim(ONE_WORKER), *_ON_POSTGRES("drain-two")),
     "latency-p50": (Aim(at_most=3.0), *_ON_POSTGRES("latency")),
     "latency-p99": (Aim(), *_ON_POSTGRES("latency")),
@@ -143,13 +151,19 @@ VALKEY: Aims = {
         Aim(BARE_100),
     ),
     "drain-10": (Aim(BARE_LIKE), *_ON_VALKEY("drain-10")),
-    "drain-1": (Aim(BARE_LIKE),),
+    "drain-1": (Aim(BARE_LIKE), *_ON_VALKEY("drain-1")),
     "drain-two": (Aim(ONE_WORKER), *_ON_VALKEY("drain-two")),
     "latency-p50": (Aim(at_most=1.5), *_ON_VALKEY("latency")),
     "latency-p99": (Aim(), *_ON_VALKEY("latency")),
     "load-p50": (Aim(), *_ON_VALKEY("load")),
     "load-p99": (Aim(), *_ON_VALKEY("load")),
 }
+
+
+PEERS = frozenset(
+    {kind.name for kind in (*postgres.KINDS, *valkey.KINDS)} | {huey.WITH_FSYNC, huey.WITHOUT_FSYNC}
+)
+"""Whoever a figure of ours can be behind."""
 
 
 def among_ourselves(aims: Aims) -> Aims:

@@ -54,8 +54,6 @@ class StoreCosts:
     durable: float
     """To make a small write durable; 0 where nothing is."""
     round_trip: float
-    overlaps: bool
-    """Whether a worker goes on while its store is at work."""
 
 
 @dataclass(slots=True)
@@ -164,11 +162,12 @@ class Row:
 
 
 GAUGES: dict[str, Gauges] = {"sqlite": sqlite.gauge, "postgres": postgres.gauge, "valkey": valkey.gauge}
+BULK = f"enqueue in bulk, {CHUNK:,} a call"
 DRAIN = f"claim, run and settle, concurrency {CONCURRENCY}"
 ROWS = (
     Row("enqueue one by one", one_by_one, 500),
     Row(f"enqueue, {WAITERS} at once", together, 10_000),
-    Row(f"enqueue in bulk, {CHUNK:,} a call", in_bulk, 20_000),
+    Row(BULK, in_bulk, 20_000),
     Row("the same, key new", with_new_keys, 20_000),
     Row("the same, duplicate kept", with_held_keys, 20_000),
     Row(DRAIN, drain, 20_000),
@@ -181,7 +180,6 @@ def measured(
     """Take all rows in turn, round by round; `share` is how much of each."""
     found: dict[str, list[Cost]] = {}
     trips, synced = list[float](), [0.0]
-    overlaps = False
     for number in range(rounds):
         for row in ROWS:
             progress(f"round {number + 1}: {row.title}, {engine.name}")
@@ -193,9 +191,8 @@ def measured(
                 trips.append(_taken(gauge.round_trip))
                 if gauge.durable:
                     synced.append(_durable(folder))
-                overlaps = place.jobs.app.store.exchanges_at_once > 1
     costs = {title: summary(each) for title, each in found.items()}
-    return StoreCosts(engine.name, costs, min(synced[1:] or synced), min(trips), overlaps)
+    return StoreCosts(engine.name, costs, min(synced[1:] or synced), min(trips))
 
 
 def summary(costs: list[Cost]) -> Cost:

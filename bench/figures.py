@@ -30,6 +30,7 @@ class Unit(StrEnum):
     MEMORY = "MB"
     LOAD = "% CPU"
     SIZE = "bytes/job"
+    COMMITS = "commits/job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,20 @@ class Judgement:
     met: bool | None
 
 
+def is_better(value: float, unit: Unit, *, than: float) -> bool:
+    """Of rates the higher is better, of everything else the lower."""
+    return value > than if unit is Unit.RATE else value < than
+
+
 def figure(line: str, who: str, measure: Callable[[Path], float]) -> Measure:
     """A measurement that finds a single figure."""
     return lambda folder: {(line, who): measure(folder)}
+
+
+def drained(line: str, who: str, rate: float, commits: float | None) -> Samples:
+    """A drain's rate, and the transactions for each of its jobs where they were counted, as a reading of `line-commits`."""
+    counted = {} if commits is None else {(f"{line}-commits", who): commits}
+    return {(line, who): rate, **counted}
 
 
 def percentiles(line: str, who: str, seconds: Sequence[float]) -> Samples:

@@ -1,4 +1,4 @@
-"""What enqueues under other keys cost while sixteen producers send the same one, beside sixteen with a key each.
+"""How fast sixteen producers are who send the same key, and what enqueues under others cost meanwhile; beside a key each.
 
 Run as a program, this is the sixteen: each with a store of its own, as if in a process of its own.
 """
@@ -11,39 +11,50 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.engines import Engine
-from bench.jobs import KEY, arguments, define
+from bench.jobs import arguments, define
+from bench.producing import POLICIES
 from bench.working import stop
-from onejob import Unique
 
 PRODUCERS = 16
 PACE = 0.02
 """Seconds from one call of a producer to its next, so that both crowds are as busy."""
-POLICIES = {"kept": Unique.in_flight(by=(KEY,)), "latest": Unique.latest(by=(KEY,))}
 ONE, EACH = "one", "each"
 
 
-def cost(engine: Engine, folder: Path, policy: str, keys: str, count: int) -> float:
-    """Microseconds of an enqueue under a key of its own."""
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What sixteen producers on one key reach, and what becomes of somebody beside them."""
+
+    rate: float
+    """Their own calls per second, as fast as they can."""
+    others: float
+    """Microseconds of an enqueue under a key of its own, while they call at a pace."""
+
+
+def crowd(engine: Engine, folder: Path, policy: str, keys: str, count: int) -> Crowd:
+    """Measure both, each of about so many calls."""
     url = engine.url(folder)
-    with _crowd(url, policy, keys):
-        return engine.run(_send(url, count))
+    with _producers(url, policy, keys, count) as rate:
+        return Crowd(rate, engine.run(_send(url, count)))
 
 
 @contextmanager
-def _crowd(url: str, policy: str, keys: str) -> Iterator[None]:
+def _producers(url: str, policy: str, keys: str, count: int) -> Iterator[float]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.hot_key", url, policy, keys],
+        [sys.executable, "-m", "bench.hot_key", url, policy, keys, str(count // PRODUCERS)],
         cwd=Path(__file__).parent.parent,
         stdout=subprocess.PIPE,
     )
     try:
         assert process.stdout is not None
-        if not process.stdout.readline():
+        rate = process.stdout.readline()
+        if not rate:
             raise RuntimeError("the producers could not start")
-        yield
+        yield float(rate)
     finally:
         stop(process)
 
@@ -58,17 +69,24 @@ async def _send(url: str, count: int) -> float:
         return 1e6 * (time.perf_counter() - started) / count
 
 
-async def _produce(url: str, policy: str, keys: str) -> None:
+async def _produce(url: str, policy: str, keys: str, calls: int) -> None:
     ready = asyncio.Barrier(PRODUCERS)
+    done = asyncio.Barrier(PRODUCERS)
+    started = 0.0
 
     async def send_on(number: int) -> None:
+        nonlocal started
         jobs = define(url)
         sender = jobs.nothing.using(unique=POLICIES[policy])
         key = "hot" if keys == ONE else f"hot-{number}"
         async with jobs.app:
             await sender.aenqueue(**arguments(0, key))
             if await ready.wait() == 0:
-                print("ready", flush=True)
+                started = time.monotonic()
+            for _ in range(calls):
+                await sender.aenqueue(**arguments(number, key))
+            if await done.wait() == 0:
+                print(calls * PRODUCERS / (time.monotonic() - started), flush=True)
             while True:
                 next_call = time.monotonic() + PACE
                 await sender.aenqueue(**arguments(number, key))
@@ -83,4 +101,4 @@ if __name__ == "__main__":
     import uvloop
 
     logging.getLogger("onejob").setLevel(logging.ERROR)  # how durable the server is, the report says once
-    uvloop.run(_produce(*sys.argv[1:]))
+    uvloop.run(_produce(*sys.argv[1:4], int(sys.argv[4])))

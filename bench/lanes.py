@@ -29,7 +29,7 @@ class Drains:
 
     def ordered(self, folder: Path) -> float:
         """One at a time."""
-        return drain(self.engine, folder, self.count, CONCURRENCY, lambda number: Lane(_key(number)))
+        return drain(self.engine, folder, self.count, CONCURRENCY, lane)
 
     def wide(self, folder: Path) -> float:
         """Three at a time."""
@@ -54,6 +54,11 @@ class Drains:
         """One at a time, beside another lane that is full of parked jobs."""
         self.engine.fill(folder, Filling.PARKED, crowd)
         return self.ordered(folder)
+
+
+def lane(number: int) -> Lane:
+    """That of the n-th job, one at a time."""
+    return Lane(_key(number))
 
 
 def _key(number: int) -> str:

@@ -29,7 +29,21 @@ RATES = {
 }
 """The lines of the plot of throughput."""
 LATENCIES = {"latency": "idle: enqueue to start", "load": "under load: enqueue to start"}
-_COLOURS = ("#0969da", "#bf8700", "#1a7f37", "#cf222e", "#8250df", "#bc4c00", "#0a7ea4", "#6e7781")
+COLOURS = (
+    "#0969da",
+    "#bf8700",
+    "#1a7f37",
+    "#cf222e",
+    "#8250df",
+    "#00a8a8",
+    "#e85aad",
+    "#7a4a2a",
+    "#7fb800",
+    "#6e7781",
+    "#ff7f50",
+    "#4b3f99",
+)
+"""One for each who may be in one plot, none like another."""
 _BARE_COLOUR = "#6e7781"
 _GAP, _PANEL, _NAMES, _BAR = 24, 260, 145, 15
 _FRAME_HEIGHT = 170
@@ -93,7 +107,7 @@ def _bars(canvas: Canvas, corner: Point, title: str, contenders: Sequence[tuple[
     longest = contenders[0][1]
     for place, (who, value) in enumerate(contenders):
         top = above + 20 + place * _BAR
-        colour = _COLOURS[0] if who == OURS else _BARE_COLOUR if who.startswith("bare") else _COLOURS[1]
+        colour = COLOURS[0] if who == OURS else _BARE_COLOUR if who.startswith("bare") else COLOURS[1]
         width = max(1.0, (_PANEL - 50) * value / longest)
         canvas.text((left + _NAMES - 4, top + 10), who, anchor="end", bold=who == OURS)
         canvas.bar((left + _NAMES, top + 1), width, _BAR - 3, colour)
@@ -224,7 +238,7 @@ def _frame(
         canvas.line([(x, above), (x, bottom)])
         canvas.text((x, bottom + 14), name, anchor="middle", size=9)
     for place, curve in enumerate(panel.curves):
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = COLOURS[place % len(COLOURS)]
         points = [point(x, value) for x, value in curve.points]
         canvas.line(points, colour, 2.5 if curve.name == OURS else 1.5)
         for each in points:

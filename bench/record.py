@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -48,6 +48,8 @@ class Record:
     figures: list[Figure]
     readings: list[Reading]
     failures: list[str]
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """What each trial took, by store and trial."""
 
     def remarks(self) -> list[str]:
         """What one should know about the figures, a line each."""
@@ -72,6 +74,7 @@ def recorded(
         [figure for trial in trials for figure in _figures(trial, results.readings)],
         list(results.readings),
         [_placeless(failure) for failure in results.failures],
+        {trial: round(seconds, 1) for trial, seconds in results.seconds.items()},
     )
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench.figures import Unit
+from bench.aims import PEERS
+from bench.figures import Unit, is_better
 from bench.record import Figure, Record
 
 _HEAD = ("", "ours", "beside", "ratio", "aim", "")
 _VERDICTS = {True: "ok", False: "miss", None: ""}
+BEHIND = "behind"
 TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "valkey": "Valkey"}
 
 
 def as_text(record: Record) -> str:
     """A table for each store, and below them what one should know."""
     tables = [[TITLES[store], *_aligned([_HEAD, *_rows(record, store)]), ""] for store in _stores(record)]
-    return "\n".join([*(line for table in tables for line in table), *record.remarks()])
+    return "\n".join([*(line for table in tables for line in table), *standing(record), *record.remarks()])
 
 
 def as_page(record: Record, plots: Sequence[tuple[str, str]]) -> str:
@@ -23,7 +25,8 @@ def as_page(record: Record, plots: Sequence[tuple[str, str]]) -> str:
 
     `plots` are titles and file names beside the page.
     """
-    parts = ["# Figures", "", *_overview(record), ""]
+    parts = ["# Figures", "", *(part for line in standing(record) for part in (line, ""))]
+    parts += [*_overview(record), ""]
     parts += [line for title, name in plots for line in (f"![{title}]({name})", "")]
     for store in _stores(record):
         rows = _rows(record, store)
@@ -32,17 +35,31 @@ def as_page(record: Record, plots: Sequence[tuple[str, str]]) -> str:
     return "\n".join(parts) + "\n"
 
 
+def standing(record: Record) -> list[str]:
+    """In how many rows we stand beside a peer, and in which of them he is ahead; nothing if there was none."""
+    rows = [figure for figure in record.figures if _is_contest(figure)]
+    behind = [figure for figure in rows if _is_behind(figure)]
+    ahead: dict[str, list[str]] = {}
+    for figure in behind:
+        ahead.setdefault(f"{TITLES[figure.store]}, {figure.title}", []).append(figure.beside or "")
+    where = "; ".join(f"{line} ({', '.join(names)})" for line, names in ahead.items())
+    found = f"{BEHIND.capitalize()} a peer in {len(behind)} of {len(rows)} rows"
+    return [f"{found}: {where}." if behind else f"{found}."] if rows else []
+
+
 def number(value: float, unit: Unit) -> str:
     """As many digits as mean something."""
     match unit:
         case Unit.RATE:
-            return f"{value / 1000:.1f}k"
+            return f"{value / 1000:.1f}k" if value >= 1_000 else f"{value:.0f}"
         case Unit.LATENCY | Unit.LOAD:
             return f"{value:.2f}"
         case Unit.SIZE:
             return f"{value:.0f}"
         case Unit.COST | Unit.MEMORY:
             return f"{value:.1f}"
+        case Unit.COMMITS:
+            return f"{value:.3f}"
 
 
 def piped(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -93,8 +110,23 @@ def _row(figure: Figure, *, first: bool) -> tuple[str, ...]:
         beside,
         "" if figure.ratio is None else f"{figure.ratio:.3g}",
         _aim(figure),
-        _VERDICTS[figure.met],
+        _verdict(figure),
     )
+
+
+def _verdict(figure: Figure) -> str:
+    """Whether the aim was met, and whether a peer is ahead, be there an aim or not."""
+    words = _VERDICTS[figure.met], BEHIND if _is_behind(figure) else ""
+    return ", ".join(filter(None, words))
+
+
+def _is_behind(figure: Figure) -> bool:
+    return _is_contest(figure) and is_better(1.0, figure.unit, than=figure.ratio or 0.0)
+
+
+def _is_contest(figure: Figure) -> bool:
+    """Who needs fewer transactions is not ahead for that: they are shown to explain the rest."""
+    return figure.beside in PEERS and figure.ratio is not None and figure.unit is not Unit.COMMITS
 
 
 def _range(ends: Sequence[float], unit: Unit, suffix: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ class Results:
 
     readings: list[Reading] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """What each trial took in all its runs, waiting for an idle machine included, by store and trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,13 @@ class Runner:
         first = run % len(trial.measures)
         for measure in (*trial.measures[first:], *trial.measures[:first]):
             self.progress(f"run {run + 1}: {trial.name} on {trial.store}")
+            began = time.monotonic()
             try:
                 results.readings += self._take(trial, measure, run)
             except Exception as error:
                 what = f"{trial.store}, {trial.name}, run {run + 1}"
                 results.failures.append(f"{what}: {type(error).__name__}: {error}")
+            results.seconds[f"{trial.store} {trial.name}"] += time.monotonic() - began
 
     def _take(self, trial: Trial, measure: Measure, run: int) -> list[Reading]:
         with tempfile.TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:

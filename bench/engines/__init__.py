@@ -24,6 +24,11 @@ class Filling(StrEnum):
     """In one lane, behind a job that runs."""
 
 
+def per_job(before: int | None, after: int | None, count: int) -> float | None:
+    """What lies between two counts of transactions, for each of so many jobs."""
+    return None if before is None or after is None else (after - before) / count
+
+
 class Engine(Protocol):
     """One store's engine. Rates are in rows per second, durable as the store is. A folder stands for a store."""
 
@@ -69,6 +74,10 @@ class Engine(Protocol):
 
     def analyze(self, folder: Path) -> None:
         """Let the engine look at what a store was just filled with, as it would do by itself in time."""
+        ...
+
+    def committed(self, folder: Path) -> int | None:
+        """Transactions so far, as told by connections that are closed; None where they are not counted."""
         ...
 
     def forget(self, folder: Path) -> None:

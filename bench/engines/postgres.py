@@ -142,6 +142,11 @@ class PostgresEngine:
         with psycopg.connect(self.url(folder), autocommit=True) as connection:
             connection.execute("vacuum analyze")
 
+    def committed(self, folder: Path) -> int | None:
+        """See `Engine`."""
+        of_database = f"from pg_stat_database where datname = '{_database(folder)}'"
+        return self._ask(f"select xact_commit {of_database}")[0][0]
+
     def forget(self, folder: Path) -> None:
         """See `Engine`."""
         name = _database(folder)

@@ -19,7 +19,7 @@ from onejob.stores.sqlite.connect import WAL_PAGES
 BATCH = 500
 ROWS = 100_000
 SINGLE_ROWS = 2_500
-DRAINED_ROWS = 50_000
+DRAINED_ROWS = {1: 1_500, 10: 15_000, 500: 50_000}
 
 _SCHEMA = """
 create table job (
@@ -87,8 +87,9 @@ class SqliteEngine:
     def drain(self, folder: Path, batch: int) -> float:
         """See `Engine`."""
         connection = _fresh(folder)
+        count = DRAINED_ROWS[batch]
         connection.execute("begin immediate")
-        connection.executemany(_INSERT, _rows(DRAINED_ROWS))
+        connection.executemany(_INSERT, _rows(count))
         connection.execute("commit")
         started = time.perf_counter()
         while True:
@@ -96,7 +97,7 @@ class SqliteEngine:
             claimed = list(connection.execute(_CLAIM, (time.time(), batch)))
             connection.execute("commit")
             if not claimed:
-                return _rate(connection, DRAINED_ROWS, started)
+                return _rate(connection, count, started)
             connection.execute("begin immediate")
             connection.executemany(_DELETE, [(row[0],) for row in claimed])
             connection.execute("commit")
@@ -118,6 +119,9 @@ class SqliteEngine:
 
     def analyze(self, folder: Path) -> None:
         """Its planner needs no statistics for statements like ours."""
+
+    def committed(self, folder: Path) -> int | None:
+        """See `Engine`."""
 
     def forget(self, folder: Path) -> None:
         """All there is lies in the folder."""

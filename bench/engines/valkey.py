@@ -90,6 +90,9 @@ class ValkeyEngine:
     def analyze(self, folder: Path) -> None:
         """See `Engine`: there is nothing to look at."""
 
+    def committed(self, folder: Path) -> int | None:
+        """See `Engine`."""
+
     def forget(self, folder: Path) -> None:
         """See `Engine`."""
         number = self._made.pop(folder, None)

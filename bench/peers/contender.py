@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import load
-from bench.engines import Engine
+from bench.engines import Engine, per_job
 from bench.jobs import Repetition
 from bench.peers import APPS, Environment
 from bench.working import stop, until
 
 LOOK = 0.02
+SETTLING_DOWN = 0.5
 PATIENCE = 120.0
 
 Question = Callable[[], bool]
@@ -42,10 +43,13 @@ class Kind:
     """Jobs by concurrency."""
     bulks: bool = True
     """Whether it can send many in one call."""
-    keys: bool = True
+    keyed: int | None = None
+    """Calls with keys, as many as in bulk unless it says so; 0 for one that has none."""
     pairs: bool = False
     """Whether two workers of it are measured, too."""
-    stamps: bool = True
+    stamped: int = 100
+    loaded: int = 2_000
+    """At most so many calls when nothing else goes on, and under load."""
 
     @property
     def trials(self) -> frozenset[str]:
@@ -54,14 +58,26 @@ class Kind:
             "one-by-one": True,
             "concurrent": self.concurrent > 0,
             "bulk": self.bulks,
-            "keys": self.keys,
+            "keys": self.keyed != 0,
             "drain": 100 in self.drained,
             "drain-10": 10 in self.drained,
+            "drain-1": 1 in self.drained,
             "drain-two": self.pairs,
-            "latency": self.stamps,
-            "load": self.stamps,
+            "latency": True,
+            "load": True,
         }
         return frozenset(trial for trial, possible in can.items() if possible)
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How fast a queue was drained, in jobs per second, and the transactions for each job, where they are counted.
+
+    Those of a worker's start and end are among them.
+    """
+
+    rate: float
+    commits: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,36 +102,43 @@ class Peer:
 
     def deduplicated(self, folder: Path, repetition: Repetition) -> float:
         """Calls per second, 1,000 a call, each with a key."""
-        return self._rate(folder, "keys", self.kind.bulk, repetition.times, int(repetition.known))
+        count = self.kind.bulk if self.kind.keyed is None else self.kind.keyed
+        return self._rate(folder, "keys", count, repetition.times, int(repetition.known))
 
-    def drain(self, folder: Path, concurrency: int, workers: int = 1) -> float:
-        """Jobs per second from the first start to the last settled row."""
+    def drain(self, folder: Path, concurrency: int, workers: int = 1) -> Drain:
+        """From the first start to the last settled row."""
         count = self.kind.drained[concurrency]
         self._rate(folder, "bulk", count)
         self.engine.analyze(folder)
         os.sync()
+        before = self.engine.committed(folder)
         with ExitStack() as running:
             for number in range(workers):
                 running.enter_context(self._worker(folder, concurrency, number))
-            ended = self._settled(self.engine.url(folder))
+            ended, looks = self._settled(self.engine.url(folder))
             starts = [json.loads(note.read_text()) for note in folder.glob("*/started")]
-        return count / (ended - min(starts))
+        after = self.engine.committed(folder)
+        own = None if after is None else after - looks
+        return Drain(count / (ended - min(starts)), per_job(before, own, count))
 
     def latency(self, folder: Path, count: int) -> list[float]:
         """Seconds from before the enqueue to the handler's first line in another process, of each job."""
-        return self._waits(folder, 10, "stamps", count)
+        return self._waits(folder, 10, "stamps", min(count, self.kind.stamped))
 
     def under_load(self, folder: Path, count: int) -> list[float]:
         """The same of calls that come as fast as ours do under load; but they are plain ones."""
-        return self._waits(folder, load.CONCURRENCY, "load", count, load.RATE)
+        return self._waits(folder, load.CONCURRENCY, "load", min(count, self.kind.loaded), load.RATE)
 
     def _waits(self, folder: Path, concurrency: int, *words: object) -> list[float]:
         self._call(folder, "install")
         with self._worker(folder, concurrency):
-            time.sleep(3)  # to be ready
+            notes = folder / "worker-0"
+            self._call(folder, "one-by-one", 0)  # sends a single one, to see that the worker is there
+            until((notes / "started").exists, f"{self.kind.name} to start a job")
+            time.sleep(SETTLING_DOWN)
             self._call(folder, *words)
-            waits = folder / "worker-0" / "waits"
-            until(waits.exists, "the last job to start")
+            waits = notes / "waits"
+            until(waits.exists, f"{self.kind.name} to start the last job")
             return json.loads(waits.read_text())
 
     def _rate(self, folder: Path, command: str, *numbers: int) -> float:
@@ -123,15 +146,20 @@ class Peer:
         return json.loads(self._call(folder, command, *numbers))
 
     def _call(self, folder: Path, *words: object) -> str:
-        done = subprocess.run(
-            self._command(*words),
-            env=self._surroundings(folder),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                self._command(*words),
+                env=self._surroundings(folder),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(
+                f"{self.kind.name} took more than {PATIENCE:.0f} seconds for {words}"
+            ) from error
         if done.returncode != 0:
             raise RuntimeError(f"{self.kind.name} failed: {(done.stderr or done.stdout).strip()[-500:]}")
         return done.stdout.strip().rpartition("\n")[2]
@@ -153,15 +181,17 @@ class Peer:
         finally:
             stop(process)
 
-    def _settled(self, url: str) -> float:
-        """The instant at which no job was left."""
+    def _settled(self, url: str) -> tuple[float, int]:
+        """The instant at which no job was left, and how often that was asked."""
         deadline = time.monotonic() + PATIENCE
+        looks = 1
         with self.kind.left(url) as are_left:
             while are_left():
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{self.kind.name} did not drain its queue")
                 time.sleep(LOOK)
-        return time.monotonic()
+                looks += 1
+        return time.monotonic(), looks
 
     def _command(self, *words: object) -> list[str]:
         app = self.kind.app

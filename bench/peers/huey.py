@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.peers import Environment, installed
 from bench.working import stop, until
 
+NAME = "huey"
 REQUIREMENT = "huey>=3.5,<4"
 WITH_FSYNC = "huey, fsync"
 WITHOUT_FSYNC = "huey, no fsync"
@@ -19,7 +20,7 @@ _COUNTS = {WITH_FSYNC: 3_000, WITHOUT_FSYNC: 10_000}
 
 def environment() -> Environment:
     """Where huey is installed; raises `PeerMissing`."""
-    return installed("huey", REQUIREMENT)
+    return installed(NAME, REQUIREMENT)
 
 
 def one_by_one(home: Environment, who: str) -> Callable[[Path], float]:

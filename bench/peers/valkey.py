@@ -58,9 +58,9 @@ SAQ = Kind(
     "saq_app",
     _while(lambda client: client.exists("saq:default:incomplete")),
     "hiredis, uvloop, orjson, 100 operations at once",
-    bulk=5_000,
     drained={10: 2_500, 100: 2_500},
     bulks=False,
+    keyed=5_000,
 )
 STREAQ = Kind(
     "streaq",
@@ -79,7 +79,7 @@ TASKIQ = Kind(
     "stream broker, hiredis, uvloop, orjson, prefetches as many as run",
     drained={10: 4_000, 100: 4_000},
     bulks=False,
-    keys=False,
+    keyed=0,
 )
 HUEY = Kind(
     "huey",
@@ -90,7 +90,7 @@ HUEY = Kind(
     concurrent=0,
     drained={10: 3_000},
     bulks=False,
-    keys=False,
+    keyed=0,
 )
 ARQ = Kind(
     "arq",
@@ -98,8 +98,47 @@ ARQ = Kind(
     "arq_app",
     _while(lambda client: client.exists("arq:queue")),
     "hiredis, uvloop, no results, polls every 10 ms",
-    bulk=5_000,
     drained={10: 1_000, 100: 2_000},
     bulks=False,
+    keyed=5_000,
+    stamped=60,
 )
-KINDS = (BULLMQ, TASKIQ, SAQ, BULLMQ_PYTHON, STREAQ, HUEY, ARQ)
+DRAMATIQ = Kind(
+    "dramatiq",
+    lambda: installed("dramatiq", "dramatiq[redis]>=2", "hiredis", "uvloop"),
+    "dramatiq_app",
+    _while(lambda client: client.exists("dramatiq:default.msgs")),
+    "hiredis, one process, threads",
+    concurrent=0,
+    drained={10: 2_500, 100: 2_500},
+    bulks=False,
+    keyed=0,
+)
+CELERY = Kind(
+    "Celery",
+    lambda: installed("celery", "celery[redis]>=5.4", "hiredis", "uvloop"),
+    "celery_app",
+    _while(lambda client: client.exists("celery", "unacked")),
+    "hiredis, threads, prefetches ten times the concurrency, no results, no gossip",
+    single=800,
+    concurrent=0,
+    drained={10: 1_000, 100: 1_000},
+    bulks=False,
+    keyed=0,
+    loaded=1_000,
+)
+RQ = Kind(
+    "RQ",
+    lambda: installed("rq", "rq>=2", "hiredis", "uvloop"),
+    "rq_app",
+    _while(lambda client: client.exists("rq:queue:default", "rq:wip:default")),
+    "hiredis, a worker that does not fork, one job at a time, no results",
+    single=1_000,
+    concurrent=0,
+    bulk=5_000,
+    drained={1: 400},
+    keyed=2_000,
+    stamped=60,
+    loaded=400,
+)
+KINDS = (BULLMQ, TASKIQ, SAQ, BULLMQ_PYTHON, STREAQ, HUEY, ARQ, DRAMATIQ, CELERY, RQ)

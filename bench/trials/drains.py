@@ -7,7 +7,9 @@ from pathlib import Path
 
 from bench import chains, lanes, working
 from bench.aims import ALONE, FLAT, LANELESS, ONE_WORKER, PLAIN
-from bench.figures import OURS, Aim, Line, Samples, Trial, Unit, figure
+from bench.engines import per_job
+from bench.figures import OURS, Aim, Line, Samples, Trial, Unit, drained, figure
+from bench.jobs import define
 from bench.trials.setting import Setting
 
 WIDE = 100
@@ -15,10 +17,10 @@ WIDE = 100
 
 def trials(setting: Setting) -> Iterator[Trial]:
     """All of them."""
-    drained = setting.scale.drained
-    yield _drain(setting, "drain", WIDE, drained)
-    yield _drain(setting, "drain-10", 10, drained // 3)
-    yield _drain(setting, "drain-1", 1, drained // 20)
+    count = setting.scale.drained
+    yield _drain(setting, "drain", WIDE, count)
+    yield _drain(setting, "drain-10", 10, count // 3)
+    yield _drain(setting, "drain-1", 1, count // 20)
     yield _two_workers(setting)
     yield _lanes(setting)
     yield _crowd(setting)
@@ -27,11 +29,24 @@ def trials(setting: Setting) -> Iterator[Trial]:
 
 
 def _drain(setting: Setting, name: str, concurrency: int, count: int) -> Trial:
-    def ours(folder: Path) -> float:
-        return working.drain(setting.engine, folder, count, concurrency)
+    def ours(folder: Path) -> Samples:
+        engine = setting.engine
+        jobs = define(engine.url(folder))
+        with jobs.app:
+            working.fill(jobs, count)
+        before = engine.committed(folder)
+        jobs = define(engine.url(folder))
+        with jobs.app:
+            rate = working.drained(jobs.app, engine, folder, count, concurrency)
+        after = engine.committed(folder)
+        return drained(name, OURS, rate, per_job(before, after, count))
 
-    line = setting.line(name, f"drain of no-op jobs, concurrency {concurrency}", Unit.RATE)
-    return setting.trial(name, (line,), figure(name, OURS, ours))
+    title = f"concurrency {concurrency}"
+    lines = (
+        setting.line(name, f"drain of no-op jobs, {title}", Unit.RATE),
+        setting.line(f"{name}-commits", f"transactions of such a drain, {title}", Unit.COMMITS),
+    )
+    return setting.trial(name, lines, ours)
 
 
 def _two_workers(setting: Setting) -> Trial:

@@ -92,16 +92,21 @@ def _by_share(setting: Setting, trial: str, policy: str) -> tuple[Measure, ...]:
 def _hot_key(setting: Setting) -> Trial:
     def measure(folder: Path, policy: str, keys: str) -> Samples:
         who = OURS if keys == hot_key.ONE else A_KEY_EACH
-        cost = hot_key.cost(setting.engine, folder, policy, keys, setting.scale.single // 2)
-        return {(f"hot-{policy}", who): cost}
+        crowd = hot_key.crowd(setting.engine, folder, policy, keys, setting.scale.single // 2)
+        return {(f"hot-{policy}", who): crowd.others, (f"hot-{policy}-own", who): crowd.rate}
 
+    many = hot_key.PRODUCERS
     lines = tuple(
-        setting.line(f"hot-{policy}", f"other keys beside {hot_key.PRODUCERS} on one, {policy}", Unit.COST)
-        for policy in hot_key.POLICIES
+        line
+        for policy in producing.POLICIES
+        for line in (
+            setting.line(f"hot-{policy}", f"other keys beside {many} on one, {policy}", Unit.COST),
+            setting.line(f"hot-{policy}-own", f"{many} producers on one key, {policy}", Unit.RATE),
+        )
     )
     measures = [
         lambda folder, policy=policy, keys=keys: measure(folder, policy, keys)
-        for policy in hot_key.POLICIES
+        for policy in producing.POLICIES
         for keys in (hot_key.ONE, hot_key.EACH)
     ]
     return setting.trial("hot-key", lines, *measures)

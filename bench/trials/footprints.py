@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import producing, starting, working
+from bench import lanes, producing, starting, working
 from bench.aims import PYTHON_ALONE
 from bench.figures import OURS, Samples, Trial, Unit, figure
+from bench.jobs import ALL_UNKNOWN, define
 from bench.trials.enqueues import our_bulk
 from bench.trials.setting import Setting
 
@@ -21,16 +22,32 @@ def trials(setting: Setting) -> Iterator[Trial]:
 
 
 def _stored(setting: Setting) -> Trial:
-    engine, bulk = setting.engine, our_bulk(setting)
+    engine, count = setting.engine, setting.scale.bulk
 
-    def ours(folder: Path) -> float:
+    def keyed(folder: Path) -> None:
+        producing.deduplicated(engine.url(folder), count, producing.POLICIES["kept"], ALL_UNKNOWN)
+
+    def laned(folder: Path) -> None:
+        jobs = define(engine.url(folder))
+        with jobs.app:
+            working.fill(jobs, count, lanes.lane)
+
+    def measure(folder: Path, send: Callable[[Path], object]) -> float:
         producing.bulk(engine.url(folder), 1)
         before = engine.size(folder)
-        bulk(folder)
-        return (engine.size(folder) - before) / setting.scale.bulk
+        send(folder)
+        return (engine.size(folder) - before) / count
 
-    line = setting.line("stored", "a waiting job in the store", Unit.SIZE)
-    return setting.trial("stored", (line,), figure("stored", OURS, ours), most_runs=1)
+    kinds: dict[str, tuple[str, Callable[[Path], object]]] = {
+        "stored": ("a waiting job in the store", our_bulk(setting)),
+        "stored-keyed": ("the same with a key", keyed),
+        "stored-laned": (f"the same in one of {lanes.LANES} lanes", laned),
+    }
+    lines = tuple(setting.line(key, title, Unit.SIZE) for key, (title, _) in kinds.items())
+    ours = (
+        figure(key, OURS, lambda folder, send=send: measure(folder, send)) for key, (_, send) in kinds.items()
+    )
+    return setting.trial("stored", lines, *ours, most_runs=1)
 
 
 def _rest(setting: Setting) -> Trial:

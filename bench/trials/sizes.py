@@ -28,7 +28,7 @@ def _growth(setting: Setting, filling: Filling) -> Trial:
         for operation in OPERATIONS
     )
     growth = Growth(setting.engine, filling, setting.home, sizes, setting.scale.batches)
-    return setting.trial(f"growth-{filling}", lines, growth, most_runs=2)
+    return setting.trial(f"growth-{filling}", lines, growth, most_runs=1)
 
 
 def _crowded(setting: Setting) -> Trial:

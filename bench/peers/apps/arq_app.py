@@ -1,13 +1,12 @@
 """arq, in its own environment; results are not kept, and it looks for work a hundred times a second. It has no call for many."""
 
-import asyncio
 from typing import Any
 from urllib.parse import urlsplit
 
 from arq import create_pool, func
 from arq.connections import RedisSettings
 from arq.worker import Worker
-from measured import URL, Notes, main
+from measured import URL, Notes, at_once, main
 
 AT_ONCE = 40
 ADDRESS = urlsplit(URL)
@@ -34,16 +33,14 @@ class Peer:
         return await self._pool.enqueue_job("nothing", payload)
 
     async def many(self, payloads: list[dict[str, Any]]) -> None:
-        for start in range(0, len(payloads), AT_ONCE):
-            await asyncio.gather(*[self.one(payload) for payload in payloads[start : start + AT_ONCE]])
+        await at_once(AT_ONCE, self.one, payloads)
 
     async def offer(self, keyed: list[tuple[str, dict[str, Any]]]) -> None:
-        for start in range(0, len(keyed), AT_ONCE):
-            calls = [
-                self._pool.enqueue_job("nothing", payload, _job_id=key)
-                for key, payload in keyed[start : start + AT_ONCE]
-            ]
-            await asyncio.gather(*calls)
+        await at_once(AT_ONCE, self._offer_one, keyed)
+
+    async def _offer_one(self, keyed: tuple[str, dict[str, Any]]) -> object:
+        key, payload = keyed
+        return await self._pool.enqueue_job("nothing", payload, _job_id=key)
 
     async def work(self, concurrency: int) -> None:
         worker = Worker(

@@ -1,4 +1,5 @@
 // graphile-worker with what its guide on performance names: a local queue, and completions in batches.
+// A batch replaces the waiting job that has its key.
 
 import worker from "graphile-worker";
 import pg from "pg";
@@ -23,6 +24,8 @@ await main({
   },
   one: (payload) => utils.addJob("nothing", payload),
   many: (payloads) => utils.addJobs(payloads.map((payload) => ({ identifier: "nothing", payload }))),
+  offer: (keyed) =>
+    utils.addJobs(keyed.map(([jobKey, payload]) => ({ identifier: "nothing", payload, jobKey }))),
   async work(concurrency) {
     const notes = new Notes();
     const preset = {

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import uvloop
 
@@ -21,6 +21,7 @@ URL = os.environ["BENCH_URL"]
 CHUNK = 1_000
 WAITERS = 100
 Payload = dict[str, Any]
+T = TypeVar("T")
 
 
 class Peer(Protocol):
@@ -66,6 +67,17 @@ class Notes:
         draft.rename(self._folder / name)
 
 
+async def at_once(limit: int, send: Callable[[T], Awaitable[object]], calls: Iterable[T]) -> None:
+    """Send all of them, so many at a time."""
+    rest = iter(calls)
+
+    async def send_on() -> None:
+        for call in rest:
+            await send(call)
+
+    await asyncio.gather(*[send_on() for _ in range(limit)])
+
+
 async def _main(peer: Peer, command: str, numbers: list[int]) -> None:
     if command == "work":
         await peer.work(*numbers)
@@ -95,15 +107,10 @@ async def _one_by_one(peer: Peer, count: int) -> float:
 
 
 async def _concurrent(peer: Peer, count: int) -> float:
-    payloads = iter([_payload(number) for number in range(count)])
-
-    async def send_on(payloads: Iterable[Payload]) -> None:
-        for payload in payloads:
-            await peer.one(payload)
-
-    await send_on([_payload(0)])
+    payloads = [_payload(number) for number in range(count)]
+    await peer.one(_payload(0))
     started = time.perf_counter()
-    await asyncio.gather(*[send_on(payloads) for _ in range(WAITERS)])
+    await at_once(WAITERS, peer.one, payloads)
     return count / (time.perf_counter() - started)
 
 

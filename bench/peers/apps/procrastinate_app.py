@@ -1,11 +1,17 @@
-"""Procrastinate, in its own environment; finished jobs are deleted, which is what it does fastest."""
+"""Procrastinate, in its own environment; finished jobs are deleted, which is what it does fastest.
 
+A batch with one duplicate in it is refused as a whole, so that calls with keys are sent one by one, many at once.
+"""
+
+from contextlib import suppress
 from typing import Any
 
-from measured import URL, Notes, main
+from measured import URL, Notes, at_once, main
 from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import AlreadyEnqueued
 
-app = App(connector=PsycopgConnector(conninfo=URL, min_size=4, max_size=20))
+AT_ONCE = 20
+app = App(connector=PsycopgConnector(conninfo=URL, min_size=4, max_size=AT_ONCE))
 notes = Notes()
 
 
@@ -31,8 +37,13 @@ class Peer:
     async def many(self, payloads: list[dict[str, Any]]) -> object:
         return await nothing.batch_defer_async(*[{"payload": payload} for payload in payloads])
 
-    async def offer(self, keyed: list[tuple[str, dict[str, Any]]]) -> object:
-        raise NotImplementedError("a batch with one duplicate in it is refused as a whole")
+    async def offer(self, keyed: list[tuple[str, dict[str, Any]]]) -> None:
+        await at_once(AT_ONCE, self._offer_one, keyed)
+
+    async def _offer_one(self, keyed: tuple[str, dict[str, Any]]) -> None:
+        key, payload = keyed
+        with suppress(AlreadyEnqueued):
+            await nothing.configure(queueing_lock=key).defer_async(payload=payload)
 
     async def work(self, concurrency: int) -> None:
         async with app.open_async():

@@ -1,9 +1,8 @@
 """taskiq on Redis streams, in its own environment. It has no call for many, so many are sent at once; it has no keys."""
 
-import asyncio
 from typing import Any
 
-from measured import URL, Notes, main
+from measured import URL, Notes, at_once, main
 from taskiq.api import run_receiver_task
 from taskiq.serializers import ORJSONSerializer
 from taskiq_redis import RedisStreamBroker
@@ -33,8 +32,7 @@ class Peer:
         return await nothing.kiq(payload)
 
     async def many(self, payloads: list[dict[str, Any]]) -> None:
-        for start in range(0, len(payloads), AT_ONCE):
-            await asyncio.gather(*[self.one(payload) for payload in payloads[start : start + AT_ONCE]])
+        await at_once(AT_ONCE, self.one, payloads)
 
     async def offer(self, keyed: list[tuple[str, dict[str, Any]]]) -> object:
         raise NotImplementedError("it has no keys")
