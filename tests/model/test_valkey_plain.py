@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from valkey import Valkey
 
 from onejob.core.dedup import Plan, Rules
 from onejob.core.job import JobId, Lease, NewJob
-from onejob.core.lane import LanePlan
+from onejob.core.lane import LanePlan, Rate
 from onejob.core.lifecycle import Move, Settlement
 from onejob.sql.ids import id_to_bytes
 from onejob.stores.valkey import scripts
@@ -25,9 +25,11 @@ from onejob.stores.valkey.newcomers import newcomers
 from onejob.stores.valkey.wire import blob
 
 SHORT_WAYS = {
+    "local said = accept_alone(ARGV[3])": "local said = nil",
     "if not brings_more(job) then": "if false then",
     "local kept = plan and keep_plain(job)": "local kept = nil",
     "if complete_plain(id, token, result) then": "if false then",
+    "local said = claim_alone(ask[1], ask[2], ask[3], ask[4])": "local said = nil",
     "local text = start_plain(id, members[place], started, held, running)": "local text = nil",
 }
 """Where they are taken, and what stands there instead so that they are not."""
@@ -68,6 +70,7 @@ jobs = st.builds(
 )
 moves = st.sampled_from([Move.COMPLETE, Move.COMPLETE, Move.COMPLETE, Move.RETRY, Move.HAND_BACK, Move.FAIL])
 steps = st.one_of(
+    st.lists(jobs, min_size=1, max_size=1),
     st.lists(jobs, min_size=1, max_size=5),
     st.tuples(
         st.lists(st.tuples(st.integers(0, 7), moves, st.booleans()), max_size=4),
@@ -100,6 +103,10 @@ class Queue:
             return self._run("enqueue", newcomers(step, {}))
         return self._exchange(*step)
 
+    def leave_message(self) -> None:
+        """Let there be a message that whoever left it did not deliver."""
+        self._client.zadd(self._keys[1], {b"oother\0" + bytes(6): 0})
+
     @property
     def records(self) -> tuple[Any, Any]:
         """All there is in it."""
@@ -113,9 +120,15 @@ class Queue:
             if place < len(self._held)
         ]
         self._claims += 1
-        ask = ("w1", limit, blob(self._claims.to_bytes(8, "big")), False, stock)
-        reply = self._run("settle", msgspec.msgpack.encode((done, ask)))
-        self._held = [row[0] + self._claims.to_bytes(8, "big") for row in reply[0][1][0]] + self._held
+        alive_until = False if self._claims % 3 else self._now + 100_000
+        ask = ("w1", limit, blob(self._claims.to_bytes(8, "big")), alive_until, stock)
+        if done:
+            reply = self._run("settle", msgspec.msgpack.encode((done, ask)))
+            claims = reply[0][1]
+        else:
+            reply = self._run("claim", msgspec.msgpack.encode(ask))
+            claims = reply[0]
+        self._held = [row[0] + self._claims.to_bytes(8, "big") for row in claims[0]] + self._held
         return reply
 
     def _settlement(self, held: bytes, move: Move, late: bool) -> Settlement:
@@ -150,6 +163,18 @@ def long_ways() -> scripts.Library:
     return scripts.Library(f"{sound.name}_long", text.replace(sound.name, f"{sound.name}_long"))
 
 
+def lone(number: int, lane: LanePlan | None = None, expires: int | None = None) -> list[NewJob]:
+    """A job that comes alone."""
+    return [new_job(IDS[number], "q", "t", b"{}", lane=lane, expires=expires)]
+
+
+RATED = LanePlan("c", 2, Rate(1, 1.5))
+CLAIM: Any = ([], 1, 0)
+OUTGOING = 1
+
+
+@example([lone(0, LanePlan("a")), lone(1, LanePlan("a"), 700), CLAIM, lone(2), 1_000, CLAIM])
+@example([lone(0, RATED), CLAIM, lone(1, RATED), CLAIM, lone(2), CLAIM, 2_000, lone(3), CLAIM])
 @given(course=st.lists(steps, min_size=1, max_size=12))
 @settings(max_examples=500)
 def test_short_ways_lead_where_the_long_ones_do(client: Valkey, course: list[Any]) -> None:
@@ -157,3 +182,15 @@ def test_short_ways_lead_where_the_long_ones_do(client: Valkey, course: list[Any
     for step in course:
         assert short.take(step) == long.take(step)
         assert short.records == long.records
+
+
+def test_a_claim_of_one_job_says_that_messages_wait(client: Valkey) -> None:
+    short, long = Queue(client, scripts.library(), "short"), Queue(client, long_ways(), "long")
+    replies: list[Any] = []
+    for queue in (short, long):
+        queue.take(CLAIM)
+        queue.take(lone(0))
+        queue.leave_message()
+        replies.append(queue.take(CLAIM))
+    assert replies[0] == replies[1]
+    assert replies[0][1] == OUTGOING

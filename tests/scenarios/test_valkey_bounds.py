@@ -1,5 +1,6 @@
 """No call holds a Valkey server up for long, however much there is to be done: a script runs only so many commands, and the rest
-comes with the next one. Commands are counted, and not seconds, which depend on the machine.
+comes with the next one. Commands are counted, and not seconds, which depend on the machine; and because one command may do
+much, so is, in units of simple commands, the time for which the server's processor was busy.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import valkey as driver
 from servers.layout_checks import inspect_layout, left_over
 from servers.valkey import ValkeyServer
 
-from onejob import Unique
+from onejob import Every, Rate, Unique
 from onejob.core.chain import continuation_id
-from onejob.core.job import ChainId, JobId, NewJob, State, WorkerId
+from onejob.core.job import ChainId, Claimed, JobId, NewJob, State, WorkerId
+from onejob.core.lane import LanePlan
 from onejob.core.lifecycle import Move, Settlement
-from onejob.store import Amended, Amendment, Ask, JobFilter, Settled
+from onejob.core.schedule import Definition, Template
+from onejob.core.schedule import put as put_schedule
+from onejob.store import Amended, Amendment, Ask, Beat, JobFilter, Settled
 from onejob.stores.valkey.client import Client
 from onejob.stores.valkey.store import ValkeyStore
 from onejob.testing.clock import FakeClock
-from onejob.testing.conformance.steps import AT_ONCE, beat, job, put
+from onejob.testing.conformance.steps import AT_ONCE, LEASE, beat, job, put
 
 MANY = 1_300
 """Several times what one call deals with."""
@@ -31,18 +35,33 @@ MOST = 3_000
 
 
 class Meter:
-    """How many commands the calls of a store run on the server, the most of any one of them."""
+    """How many commands the calls of a store run on the server, and how long that is busy; the most of any one of them."""
 
     def __init__(self, server: ValkeyServer) -> None:
         self._client = driver.Valkey(port=server.port)
         self.most = 0
+        self.longest = 0.0
+        """Seconds."""
 
-    def commands(self) -> int:
-        """All that were run so far, inside scripts, too."""
-        return self._client.info("stats")["total_commands_processed"]
+    def look(self) -> tuple[int, float]:
+        """Commands that were run so far, inside scripts, too; and seconds of its main thread."""
+        found = self._client.info("stats", "cpu")
+        busy = found["used_cpu_user_main_thread"] + found["used_cpu_sys_main_thread"]
+        return found["total_commands_processed"], busy
 
-    def note(self, before: int) -> None:
-        self.most = max(self.most, self.commands() - before - 1)
+    def note(self, before: tuple[int, float]) -> None:
+        commands, busy = self.look()
+        self.most, self.longest = (
+            max(self.most, commands - before[0] - 1),
+            max(self.longest, busy - before[1]),
+        )
+
+    def of_commands(self, number: int) -> float:
+        """Seconds that so many simple commands of a script take."""
+        script = "for n = 1, ARGV[1] do redis.call('HSET', KEYS[1], n % 100, n) end"
+        before = self.look()
+        self._client.eval(script, 1, "{measured}", number)
+        return self.look()[1] - before[1]
 
     def close(self) -> None:
         self._client.close()
@@ -53,7 +72,7 @@ def meter(own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
     meter, ask = Meter(own_valkey), Client.ask
 
     async def metered(self: Client, *arguments: Any) -> Any:
-        before = meter.commands()
+        before = meter.look()
         answer = await ask(self, *arguments)
         meter.note(before)
         return answer
@@ -204,13 +223,129 @@ async def test_a_long_chain_is_looked_through_revoked_and_dropped(
     await put(store, first)
     await beat(store)
     ask = Ask(WorkerId("w"), ("q",), 1)
+    claims = await store.claim(ask)
     for index in range(1, MANY):
-        [running] = (await store.claim(ask)).jobs
+        [running] = claims.jobs
         then = job(id=JobId(continuation_id(ChainId(first.id), index)))
-        await store.settle([Settlement(running.lease, Move.COMPLETE, then=then)])
+        last = index == MANY - 1
+        reply = await store.settle(
+            [Settlement(running.lease, Move.COMPLETE, then=then)], None if last else ask
+        )
+        claims = reply.claims
     assert len(await store.chain(first.id)) == MANY
     assert await store.amend([first.id], Amendment.REVOKE) == [Amended.REVOKED]
     assert await store.amend([first.id], Amendment.DELETE) == [Amended.DELETED]
     assert await store.count(JobFilter()) == 0
     assert (inspect_layout(own_valkey.url), left_over(own_valkey.url)) == ([], [])
     assert meter.most <= MOST
+
+
+async def test_a_worker_with_many_jobs_keeps_all_of_them_and_what_they_say(
+    store: ValkeyStore, own_valkey: ValkeyServer, meter: Meter
+) -> None:
+    await filled(store)
+    await beat(store)
+    claimed = (await store.claim(Ask(WorkerId("w"), ("q",), MANY))).jobs
+    meter.most = 0
+    progress = {one.id: str(number).encode() for number, one in enumerate(claimed)}
+    pulse = await store.beat(Beat(WorkerId("w"), LEASE, progress=progress))
+    assert pulse.held == {one.id: one.lease.token for one in claimed}
+    assert meter.most <= MOST
+    last = await store.job(claimed[-1].id)
+    assert last is not None
+    assert last.progress == str(MANY - 1).encode()
+    assert inspect_layout(own_valkey.url) == []
+
+
+async def test_many_schedules_are_listed_some_at_a_time(store: ValkeyStore, meter: Meter) -> None:
+    definition = Definition(Every(60), Template("q", "t", b"{}"))
+    found = [put_schedule(None, f"s{number:04}", definition, declared=False, now=0) for number in range(MANY)]
+    made = [one for one in found if one is not None]
+    await store.put_schedules(made)
+    meter.most = 0
+    assert [one.id for one in await store.schedules()] == [one.id for one in made]
+    assert [one.id for one in await store.schedules([made[7].id, "none"])] == [made[7].id]
+    assert meter.most <= 400, "a page of 250, and a little"
+
+
+WIDE, TURNS, FORGOTTEN = 1_000, 250, 500
+"""Who may run in a wide lane; of those, who is let in at a time; and starts that are forgotten at a time."""
+WIDE_LANES = {
+    "wide": LanePlan("wide", concurrency=WIDE),
+    "rated": LanePlan("wide", concurrency=WIDE, rate=Rate(5_000, per=60)),
+    "held": LanePlan("wide", concurrency=WIDE, rate=Rate(5_000, per=60), hold=True),
+}
+
+
+async def worked_off_from(lane: LanePlan, store: ValkeyStore, many: int = MANY) -> None:
+    """Many jobs of a wide lane start, as many as may at a time; each fails once before it completes."""
+    jobs = [job(lane=lane) for _ in range(many)]
+    for at in range(0, len(jobs), 1_000):
+        await store.enqueue(jobs[at : at + 1_000])
+        assert await turns(store) <= TURNS
+    await beat(store)
+    claimed = await all_that_may_start(store)
+    assert len(claimed) == min(many, lane.concurrency)
+    starts = 0
+    while claimed:
+        starts += len(claimed)
+        assert starts <= 2 * len(jobs)
+        assert len(claimed) <= lane.concurrency
+        await beat(store)
+        await store.settle(
+            [Settlement(one.lease, Move.COMPLETE if one.failures else Move.RETRY) for one in claimed]
+        )
+        claimed = await all_that_may_start(store)
+        assert await turns(store) <= TURNS
+    assert starts == 2 * len(jobs)
+
+
+async def turns(store: ValkeyStore) -> int:
+    """How many jobs have been let in, and may start."""
+    return (await store.counts())["q"].get(State.WAITING, 0)
+
+
+@pytest.mark.parametrize(
+    "lane", ["rated", *(pytest.param(name, marks=pytest.mark.torture) for name in ("wide", "held"))]
+)
+async def test_a_wide_lane_runs_as_many_as_it_may_and_all_of_its_jobs(
+    lane: str, store: ValkeyStore, clock: FakeClock, own_valkey: ValkeyServer, meter: Meter
+) -> None:
+    await worked_off_from(WIDE_LANES[lane], store)
+    assert inspect_layout(own_valkey.url) == []
+    clock.advance(60_001)
+    for left in range(2 * MANY, 0, -FORGOTTEN) if WIDE_LANES[lane].rate else [0]:
+        index = own_valkey.execute("ZRANGEBYLEX", "{onejob:q}:index", "[S", "(T")
+        assert len(index) == left
+        await store.claim(Ask(WorkerId("w"), ("q",), 1))
+    await emptied(store, clock)
+    assert (inspect_layout(own_valkey.url), left_over(own_valkey.url)) == ([], [])
+    assert meter.most <= MOST
+
+
+async def all_that_may_start(store: ValkeyStore) -> list[Claimed]:
+    found: list[Claimed] = []
+    while some := (await store.claim(Ask(WorkerId("w"), ("q",), WIDE))).jobs:
+        found += some
+    return found
+
+
+@pytest.mark.torture
+async def test_the_longest_call_of_all_is_short(store: ValkeyStore, clock: FakeClock, meter: Meter) -> None:
+    widest = LanePlan("widest", concurrency=10_000, rate=Rate(10_000, per=60), hold=True)
+    await worked_off_from(widest, store, 4_000)
+    clock.advance(60_001)
+    await emptied(store, clock)
+    keyed = await filled(store, unique=Unique.latest())
+    await filled(store, unique=Unique.latest())
+    assert await run_all(store) == MANY
+    await put(store, fan_in(keyed))
+    await filled(store, delay=1_000)
+    ids = [one.id for one in await filled(store)]
+    for at in range(0, MANY, 1_000):
+        await store.amend(ids[at : at + 1_000], Amendment.REVOKE)
+    clock.advance(1_000)
+    assert await run_all(store) == MANY + 1
+    await emptied(store, clock)
+    unit = min(meter.of_commands(1_000) for _ in range(10))
+    assert meter.longest <= 20 * unit, f"{meter.longest:.3f} s, and 1,000 simple commands take {unit:.3f}"

@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import onejob
 from onejob import App
 from onejob.stores.valkey.address import _FORMS
+from onejob.testing import adrain
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "valkey.md"
 
@@ -33,6 +35,19 @@ async def run(source: str) -> App:
     if inspect.iscoroutine(made):
         await made
     return names["app"]
+
+
+async def test_the_guide_to_chains_says_how_to_fan_out_here(valkey_url: str) -> None:
+    text = (GUIDE.parent / "chains.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    as_elsewhere, as_here = (block for block in blocks if "async def split" in block)
+    async with App(valkey_url) as app:
+        names = {"__name__": "guide", "app": app, "current_job": onejob.current_job, "Unique": onejob.Unique}
+        exec(as_elsewhere.partition("\nprimes =")[0], names)
+        exec(as_here, names)
+        receipt = await names["split_on_valkey"].aenqueue(below=100, parts=4)
+        await adrain(app, queues=["default", "parts"])
+        assert await receipt.aresult() == 25
 
 
 def test_the_guide_names_what_a_url_takes() -> None:

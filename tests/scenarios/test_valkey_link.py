@@ -380,6 +380,64 @@ async def test_a_server_that_evicts_is_refused_until_it_does_not() -> None:
             assert await add(link, 1) == 1
 
 
+async def refused_until_it_keeps_all(
+    link: Link, server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every call is, soon after the server has become another one that throws jobs away."""
+    await eventually(lambda: _is_refused(link))
+    with pytest.raises(OnejobError, match="CONFIG SET maxmemory-policy noeviction"):
+        await add(link, 1)
+    [said] = [record for record in caplog.records if vars(record).get("event") == "store.unfit"]
+    assert said.levelno == logging.ERROR
+    server.execute("CONFIG SET", "maxmemory-policy", "noeviction")
+    assert await add(link, 1) >= 1
+
+
+async def _is_refused(link: Link) -> bool:
+    try:
+        await add(link, 1)
+    except StoreUnavailable:
+        raise
+    except OnejobError:
+        return True
+    return False
+
+
+async def test_a_server_that_evicts_once_it_was_restarted_is_refused_from_then_on(
+    own_valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with linked(own_valkey.url) as link:
+        assert await add(link, 1) == 1
+        own_valkey.settings["maxmemory-policy"] = "allkeys-lru"
+        await asyncio.to_thread(own_valkey.restart)
+        await refused_until_it_keeps_all(link, own_valkey, caplog)
+
+
+async def test_a_replica_that_evicts_is_refused_once_it_leads(
+    own_valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ValkeyServer(appendonly="yes", maxmemory_policy="allkeys-lru") as replica:
+        replica.follow(own_valkey)
+        async with linked(f"{own_valkey.url},{replica.address}") as link:
+            assert await add(link, 1) == 1
+            own_valkey.kill()
+            replica.execute("REPLICAOF", "NO", "ONE")
+            await refused_until_it_keeps_all(link, replica, caplog)
+
+
+@pytest.mark.torture
+async def test_a_node_of_a_cluster_that_evicts_once_it_was_restarted_is_refused_from_then_on(
+    own_cluster: ValkeyCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with linked(own_cluster.url) as link:
+        assert await add(link, 1) == 1
+        node = own_cluster.owner(own_cluster.slot(key(link)))
+        node.settings["maxmemory-policy"] = "allkeys-lru"
+        await asyncio.to_thread(node.restart)
+        await asyncio.to_thread(own_cluster.wait_until_whole)
+        await refused_until_it_keeps_all(link, node, caplog)
+
+
 async def test_memory_that_is_full_is_told_and_what_frees_some_still_passes() -> None:
     with ValkeyServer(maxmemory="1mb", appendonly="yes") as server:
         async with linked(server.url) as link:

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from servers.valkey import ValkeyServer
 from onejob.stores.valkey import signals
 from onejob.stores.valkey.address import parse
 from onejob.stores.valkey.link import Link
+from onejob.stores.valkey.store import ValkeyStore
+from onejob.testing.conformance.steps import job, put, start
 
 HERE = Path(__file__).parent
 PATIENCE = 30.0
@@ -76,6 +79,33 @@ async def test_a_hint_wakes_another_process_long_before_it_would_poll(url: str) 
         assert sorted(took)[10] < 0.1, "a hundredth of the time after which it would have looked"
 
 
+async def test_work_that_comes_to_a_queue_without_any_wakes_another_process_though_its_client_says_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, said_by_clients = Link._publish, list[str]()
+
+    async def without_work(self: Link, channel: str, message: str) -> None:
+        if "work:" in message:
+            said_by_clients.append(message)
+        else:
+            await publish(self, channel, message)
+
+    monkeypatch.setattr(Link, "_publish", without_work)
+    store = ValkeyStore(url)
+    try:
+        with listener(url) as process:
+            took: list[float] = []
+            for _ in range(10):
+                began = time.monotonic()
+                await put(store, job())
+                took.append(float(await asyncio.to_thread(said, process)) - began)
+                assert len(await start(store)) == 1
+        assert sorted(took)[5] < 0.5, "a tenth of the time after which it would have looked"
+    finally:
+        await store.close()
+    assert said_by_clients == [], "what the script has said is not said again"
+
+
 async def test_a_hint_wakes_those_who_wait_for_it_in_this_process_and_nobody_else(valkey_url: str) -> None:
     async with linked(valkey_url) as link:
         mine = asyncio.create_task(link.signals.wait(WORK, PATIENCE, None))
@@ -123,10 +153,72 @@ async def test_hints_of_one_namespace_are_not_heard_in_another(own_valkey: Valke
         assert far.signals.mark() == before
 
 
-async def test_hints_arrive_again_after_a_restart_and_what_was_missed_is_made_up_for(
-    own_valkey: ValkeyServer,
+async def test_work_is_heard_by_who_has_it_at_hand_though_the_loop_of_the_store_is_held_up(
+    valkey_url: str,
 ) -> None:
-    async with linked(own_valkey.url) as sender, linked(own_valkey.url) as link:
+    goes_on = threading.Event()
+    async with linked(valkey_url) as sender, linked(valkey_url) as link, link.signals.at_hand():
+        await proven(link)
+        mark = link.signals.mark()
+        link.post(goes_on.wait)
+        try:
+            sender.signals.tell({"work:q"})
+            assert await link.signals.wait(WORK, signals.POLL_PROVEN / 2, mark)
+        finally:
+            goes_on.set()
+
+
+async def test_who_holds_up_the_loop_on_which_he_hears_holds_up_no_others(valkey_url: str) -> None:
+    listens, heard = threading.Event(), threading.Event()
+
+    async def wait_elsewhere(link: Link) -> None:
+        mark = link.signals.mark()
+        while not link.signals._listener.proven:  # noqa: ASYNC110 - it happens on the loop of the link
+            await asyncio.sleep(0.002)
+        listens.set()
+        if await link.signals.wait(WORK, PATIENCE, mark):
+            heard.set()
+
+    async with linked(valkey_url) as sender, linked(valkey_url) as link, link.signals.at_hand():
+        await proven(link)
+        other = threading.Thread(target=lambda: asyncio.run(wait_elsewhere(link)), daemon=True)
+        other.start()
+        assert await asyncio.to_thread(listens.wait, signals.POLL_PROVEN)
+        sender.signals.tell({"work:q"})
+        assert heard.wait(signals.POLL_PROVEN / 2)  # our own loop stands still
+        other.join()
+
+
+async def test_whoever_has_work_at_hand_no_longer_hears_it_as_others_do(valkey_url: str) -> None:
+    async with linked(valkey_url) as sender, linked(valkey_url) as link:
+        async with link.signals.at_hand():
+            async with link.signals.at_hand():
+                await proven(link)
+            assert link.signals.arrive, "the first is still there"
+            mark = link.signals.mark()
+            link.signals.doubt()
+            while link.signals.mark() == mark:  # noqa: ASYNC110 - whoever doubts looks once more
+                await asyncio.sleep(0.001)
+            waiting = asyncio.create_task(
+                link.signals.wait(WORK, signals.POLL_PROVEN / 2, link.signals.mark())
+            )
+            await asyncio.sleep(0)
+        assert await waiting, "it is time to look, as nobody listens for him any more"
+        await proven(link)
+        mark = link.signals.mark()
+        sender.signals.tell({"work:q"})
+        assert await link.signals.wait(WORK, signals.POLL_PROVEN / 2, mark)
+
+
+@pytest.mark.parametrize("near", [True, False])
+async def test_hints_arrive_again_after_a_restart_and_what_was_missed_is_made_up_for(
+    own_valkey: ValkeyServer, near: bool
+) -> None:
+    async with (
+        linked(own_valkey.url) as sender,
+        linked(own_valkey.url) as link,
+        link.signals.at_hand() if near else nullcontext(),
+    ):
         await proven(link)
         before = link.signals.mark()
         own_valkey.stop()

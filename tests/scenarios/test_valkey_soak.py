@@ -102,7 +102,8 @@ async def test_a_late_worker_is_seen_by_the_oracle_if_leases_are_not_checked(
     soak = Soak(seconds=3, producers=1, workers=2, lease=1, fault="lease")
     result = await soaked(soak, valkey_url, tmp_path, disturb=Attacking(every=60, freezes=2))
     shown("A soak without fencing", result)
-    assert "late" in result.violations()
+    # Which of the two it is depends on whether the next run has ended when the one before comes back.
+    assert {"late", "doubled"} & result.violations().keys()
 
 
 @pytest.mark.parametrize(

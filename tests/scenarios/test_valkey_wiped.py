@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from servers.cluster import ValkeyCluster
 from servers.layout_checks import inspect_layout
 from servers.valkey import ValkeyServer
 from stage import PATIENCE, Stage, eventually
 
-from onejob import App, LeaseLost, ResultGone
+from onejob import App, LeaseLost, ResultGone, State
 
 LEASE = 3.0
 NOTICE = "the server has lost queue 'default'"
@@ -104,3 +105,38 @@ async def test_a_handler_that_ignores_it_is_refused_when_it_ends(
 
 async def _runs(app: App) -> bool:
     return any(counts.get("running") for counts in (await app.store.counts()).values())
+
+
+async def test_a_node_of_a_cluster_that_is_wiped_takes_only_its_own_queues_along(
+    own_cluster: ValkeyCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    wiped = own_cluster.owner(own_cluster.slot("{onejob:default}:data"))
+    other = next(
+        name
+        for name in (f"n{number}" for number in range(1_000))
+        if own_cluster.owner(own_cluster.slot(f"{{onejob:{name}}}:data")) is not wiped
+    )
+    desk_is_lost = own_cluster.owner(own_cluster.slot("{onejob:}:data")) is wiped
+    async with App(own_cluster.url) as app:
+        stage = Stage(app)
+        stage.task("elsewhere", queue=other)
+        async with asyncio.timeout(PATIENCE * 2), app.worker(lease=LEASE, concurrency=4):
+            [lost] = await stage.send("lost", delay=3600)
+            [kept] = await stage.send("kept", queue=other)
+            [chained] = await stage.send("chained", queue=other, delay=3600)
+            await stage.shows("kept")
+            caplog.clear()
+            wiped.execute("FLUSHALL")
+            [new] = await stage.send("new")
+            stage.release("new", "kept")
+            assert await new.aresult(timeout=PATIENCE) == "new"
+            assert await kept.aresult(timeout=PATIENCE) == "kept"
+            assert await app.ajob(lost) is None
+            assert (await stage.job(chained)).state is State.DELAYED
+        assert stage.started.count("kept") == stage.started.count("new") == 1
+        assert inspect_layout(own_cluster.url) == []
+    events = [vars(record).get("event") for record in said(caplog, "the server has lost")]
+    assert events == ["store.wiped"] * len(events)
+    assert len(said(caplog, NOTICE)) == 1
+    assert len(said(caplog, DESK_NOTICE)) == int(desk_is_lost)
+    assert said(caplog, f"queue {other!r}") == []

@@ -63,9 +63,10 @@ class Died(OnejobError):
 
 
 class Cut:
-    """The way to the server, which ends at one of the calls; 0: it goes on. With "again", from there on each is made twice."""
+    """The way to the server, which ends at one of the calls, by its number or script; 0: it goes on. With "again", from there on
+    each is made twice."""
 
-    def __init__(self, run: Any, at: int = 0, how: How = "before") -> None:
+    def __init__(self, run: Any, at: int | str = 0, how: How = "before") -> None:
         self._run = run
         self._at = at
         self._how: How = how
@@ -74,7 +75,7 @@ class Cut:
 
     @property
     def fired(self) -> bool:
-        return 0 < self._at <= self.calls
+        return isinstance(self._at, int) and 0 < self._at <= self.calls
 
     async def __call__(
         self, script: str, keys: Sequence[Any], args: Sequence[bytes], *, beat: bool = False
@@ -82,7 +83,7 @@ class Cut:
         if self._dead:
             raise Died(script)
         self.calls += 1
-        meant = self.calls == self._at or (self._how == "again" and self.fired)
+        meant = self._at in (self.calls, script) or (self._how == "again" and self.fired)
         self._dead = meant and self._how != "again"
         if meant and self._how == "before":
             raise Died(script)
@@ -105,7 +106,7 @@ class World:
     kept: Any = None
     """What the preparation of an operation leaves to it."""
 
-    def new_client(self, at: int = 0, how: How = "before") -> Cut:
+    def new_client(self, at: int | str = 0, how: How = "before") -> Cut:
         """From now on somebody acts who knows of nothing, and who may die."""
         engine = self.store._engine
         cut = Cut(engine.link.run, at, how)

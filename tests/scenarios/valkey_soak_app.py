@@ -35,7 +35,7 @@ LINKS = 4
 OPTIONS: dict[str, Any] = {"retry": Retry(attempts=40, backoff=Fixed(0.02)), "max_crashes": 1_000}
 FAULTS = {
     "lease": ("head[16] ~= token", "false"),
-    "messages": ("if one[1] > latest then", "if one[1] > latest and one[1] % 3 > 0 then"),
+    "messages": ("post(QUEUE, unpack(unpack_record(messages[at][2])))", ""),
     "index": ("remove('K' .. instant(record[5]) .. digest)", ""),
 }
 """A place in the scripts, once their constants are put in, and what stands there instead."""

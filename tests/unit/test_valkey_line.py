@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from onejob.home import Home
 from onejob.stores.valkey.address import parse
 from onejob.stores.valkey.conversation import Words
-from onejob.stores.valkey.signals import Line
+from onejob.stores.valkey.listening import Channel, Listener
 
 
-class Listener:
+class Silent:
     """A connection on which nobody says anything."""
 
     async def ask(self, words: Words) -> bytes:
@@ -25,7 +24,7 @@ class Listener:
 @pytest.mark.parametrize("ticks", range(6))
 async def test_a_hint_that_arrives_while_it_is_hung_up_holds_nothing_up(ticks: int) -> None:
     async def listen(*_: object) -> Any:
-        return Listener()
+        return Silent()
 
     async def publish(_channel: str, message: str) -> None:
         loop.call_soon(line._on_message, message.encode())
@@ -39,7 +38,7 @@ async def test_a_hint_that_arrives_while_it_is_hung_up_holds_nothing_up(ticks: i
 
     loop = asyncio.get_running_loop()
     closing: asyncio.Future[asyncio.Task[None]] = loop.create_future()
-    home = Home("unused", lambda: None)
-    line = Line(parse("valkey://localhost"), home, publish, listen, hear=lambda _topics: None)
+    channel = Channel(parse("valkey://localhost"), publish, listen, "we")
+    line = Listener(channel, lambda _topics: None)
     line.listen()
     await asyncio.wait_for(await closing, 5)

@@ -11,7 +11,7 @@ from onejob.stores.valkey.address import Address
 from onejob.stores.valkey.facts import KEEPS_ALL, OLDEST, Facts
 from onejob.stores.valkey.failures import NoPrimary
 from onejob.stores.valkey.link import Link
-from onejob.stores.valkey.signals import channel
+from onejob.stores.valkey.listening import channel
 
 NEARLY_FULL: Final = 0.9
 """The part of its memory from which on a server is worth a word."""

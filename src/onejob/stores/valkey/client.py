@@ -24,9 +24,13 @@ _REDIRECTIONS: Final = 5
 class Client:
     """One connection to each server that is asked. Lives on one loop, and connects with its first call."""
 
-    def __init__(self, address: Address, topology: Topology) -> None:
+    def __init__(
+        self, address: Address, topology: Topology, on_connect: Callable[[Node, bool], None]
+    ) -> None:
+        """`on_connect` is told of each new connection, and whether it is in the place of one that was lost."""
         self._address = address
         self._topology = topology
+        self._on_connect = on_connect
         self._connections: dict[Node, Connection] = {}
         self._under_way: dict[Node | None, asyncio.Task[Any]] = {}
         """Connecting to a server; under None, looking who there is."""
@@ -165,6 +169,7 @@ class Client:
         connection = await self._heard(connect(self._address, node))
         if self._closed:
             connection.close()
+        self._on_connect(node, node in self._connections)
         self._connections[node] = connection
         return connection
 

@@ -99,7 +99,11 @@ class Engine:
             try:
                 await self._absorbing.flush()
             except OnejobError as error:
-                logger.warning("counts of absorbed duplicates could not be stored: %s", error)
+                logger.warning(
+                    "counts of absorbed duplicates could not be stored: %s",
+                    error,
+                    extra={"event": "store.counts_lost"},
+                )
         self._absorbing.close()
 
     async def _write_counts(self, counts: list[Count]) -> list[Count]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from onejob.absorbing import Absorbed
 from onejob.core.errors import OnejobError
@@ -26,18 +28,8 @@ async def enqueue(office: Office, jobs: Sequence[NewJob], absorb: Absorb, now: i
     await office.register(queues)
     if len(jobs) <= PORTION and len(queues) == 1 and not waits:
         return await _enqueue(office, jobs[0].queue, jobs, waits, absorb, now=now)
-    answers: dict[int, Answer] = {}
-    for queue, all_of_them in _by_queue(jobs, waits):
-        for places in portions(all_of_them):
-            some = [jobs[place] for place in places]
-            try:
-                found = await _enqueue(office, queue, some, waits, absorb, now=now)
-            except OnejobError as error:
-                if answers:
-                    admit(error, len(answers), len(jobs))
-                raise
-            answers |= zip(places, found, strict=True)
-    return [answers[place] for place in range(len(jobs))]
+    calls = [(queue, places) for queue, whole in _by_queue(jobs, waits) for places in portions(whole)]
+    return await _in_turn(office, jobs, calls, waits, absorb, now=now)
 
 
 async def _enqueue(
@@ -51,6 +43,49 @@ async def _enqueue(
 ) -> list[Answer]:
     """The same for jobs of one queue, whose chains that they wait for are known."""
     rows = await office.call("enqueue", queue, newcomers(jobs, waits), now=now)
+    return _read(office, queue, jobs, rows, absorb)
+
+
+async def _in_turn(
+    office: Office,
+    jobs: Sequence[NewJob],
+    calls: Sequence[tuple[str, Sequence[int]]],
+    waits: Mapping[str, Sequence[Waited]],
+    absorb: Absorb,
+    *,
+    now: int | None,
+) -> list[Answer]:
+    """The same by many calls, each made when the one before has been answered: while the server is at one, the next is written
+    and what the last was answered is read.
+    """
+    answers: dict[int, Answer] = {}
+    asked: asyncio.Task[Any] | None = None
+    last: tuple[str, Sequence[int]] = ("", ())
+    try:
+        for queue, places in [*calls, last]:
+            some = [jobs[place] for place in places]
+            argument = newcomers(some, waits)
+            rows = None if asked is None else await asked
+            if some:
+                asked = asyncio.create_task(office.call("enqueue", queue, argument, now=now))
+                await asyncio.sleep(0)  # it is on its way
+            if rows is not None:
+                found = _read(office, last[0], [jobs[place] for place in last[1]], rows, absorb)
+                answers |= zip(last[1], found, strict=True)
+            last = queue, places
+    except OnejobError as error:
+        if answers:
+            admit(error, len(answers), len(jobs))
+        raise
+    finally:
+        if asked is not None and not asked.done():
+            asked.cancel()
+            await asyncio.wait((asked,))
+    return [answers[place] for place in range(len(jobs))]
+
+
+def _read(office: Office, queue: str, jobs: Sequence[NewJob], rows: Any, absorb: Absorb) -> list[Answer]:
+    """What a call was answered, noted where it has to be."""
     answers: list[Answer] = []
     created: list[bytes] = []
     absorbed: list[Absorbed] = []
@@ -74,12 +109,7 @@ def enqueue_from_thread(office: Office, job: NewJob, absorb: Absorb, line: Threa
     rows = office.call_from_thread(line, "enqueue", job.queue, newcomers([job], {}))
     if rows is None:
         return None
-    answer = answer_of(rows[0], job)
-    if answer.outcome is Outcome.CREATED:
-        office.remember([id_to_bytes(job.id)], job.queue)
-    elif job.plan is not None and answer.holder is not None:
-        absorb([(job.plan.digest, answer.holder, answer.payload_differs)], job.queue)
-    return answer
+    return _read(office, job.queue, [job], rows, absorb)[0]
 
 
 def _by_queue(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> list[tuple[str, list[int]]]:

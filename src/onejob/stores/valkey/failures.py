@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Final
 
 from onejob.core.errors import OnejobError, StoreBusy, StoreFull, StoreUnavailable
@@ -81,6 +82,11 @@ def explained(error: Exception, address: Address, *, unsure: bool = False, scrip
 
     `unsure`: some try may have counted, though its reply was lost.
     """
+    if isinstance(error, LineLost) and isinstance(error.__cause__, socket.gaierror):
+        return StoreUnavailable(
+            f"The name of Valkey's host at {address.place} could not be looked up for {address.patience:g} s ({text(error)}); "
+            f"{outcome(unsure)}. Correct the host in the store's URL, or see why this machine does not find its name."
+        )
     if isinstance(error, LineLost):
         return unreachable(address, text(error), unsure=unsure)
     if not isinstance(error, ServerError):
@@ -104,7 +110,7 @@ def explained(error: Exception, address: Address, *, unsure: bool = False, scrip
             )
         case "BUSY":
             return StoreBusy(
-                f"Valkey at {place} ran somebody's script for {address.patience:g} seconds ({said}); {came_of_it}. Try "
+                f"Valkey at {place} ran somebody's script for {address.patience:g} s ({said}); {came_of_it}. Try "
                 "again, or end that one: SCRIPT KILL."
             )
         case "READONLY":
@@ -114,16 +120,16 @@ def explained(error: Exception, address: Address, *, unsure: bool = False, scrip
             )
         case "CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN":
             return StoreUnavailable(
-                f"The cluster at {place} did not serve a slot for {address.patience:g} seconds ({said}); {came_of_it}. Is "
+                f"The cluster at {place} did not serve a slot for {address.patience:g} s ({said}); {came_of_it}. Is "
                 "one of its nodes down, or a slot left half-moved? See CLUSTER INFO, and try again."
             )
         case passing if passing in _PASSING:
             return StoreUnavailable(
-                f"Valkey at {place} took no calls for {address.patience:g} seconds ({said}); {came_of_it}. Try again."
+                f"Valkey at {place} took no calls for {address.patience:g} s ({said}); {came_of_it}. Try again."
             )
         case _ if _CROWDED in said:
             return StoreUnavailable(
-                f"Valkey at {place} had no room for another connection for {address.patience:g} seconds ({said}); {came_of_it}. "
+                f"Valkey at {place} had no room for another connection for {address.patience:g} s ({said}); {came_of_it}. "
                 "Raise its maxclients, or end programs that keep connections open: see CLIENT LIST."
             )
         case _:
@@ -138,7 +144,7 @@ def admit(error: OnejobError, stored: int, of: int) -> None:
 def unreachable(address: Address, said: str, *, unsure: bool) -> StoreUnavailable:
     """There was nobody to talk to, or no answer."""
     return StoreUnavailable(
-        f"Valkey at {address.place} could not be reached for {address.patience:g} seconds ({said}); {outcome(unsure)}. Is it "
+        f"Valkey at {address.place} could not be reached for {address.patience:g} s ({said}); {outcome(unsure)}. Is it "
         "running there? Check hosts and ports in the store's URL; if it only takes longer, raise ?patience=SECONDS."
     )
 

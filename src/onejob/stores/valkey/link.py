@@ -21,10 +21,12 @@ from weakref import WeakSet
 
 import msgspec
 
-from onejob.core.errors import StoreClosed
+from onejob.core.errors import OnejobError, StoreBusy, StoreClosed
+from onejob.first_answer import FirstAnswer
 from onejob.home import Home, Make
 from onejob.stores.valkey.address import Address
 from onejob.stores.valkey.client import Client, ThreadClient
+from onejob.stores.valkey.connection import Connection, Hear, Node
 from onejob.stores.valkey.conversation import Word, Words
 from onejob.stores.valkey.facts import Facts, forgetful, gather, refusal
 from onejob.stores.valkey.failures import (
@@ -82,19 +84,24 @@ class Link:
         self._scripts: dict[str, tuple[str, str]] = {}
         self._home = Home("onejob-valkey", self._hang_up)
         self._topology = Topology(address)
-        self._calls = Client(address, self._topology)
-        self._beats = Client(address, self._topology)
+        self._calls = Client(address, self._topology, self._connected)
+        self._beats = Client(address, self._topology, self._connected)
         """For heartbeats, which must get through while the other is busy."""
         self._elsewhere: dict[asyncio.AbstractEventLoop, Client] = {}
         self._visitors: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops that have called before."""
         self._thread_turn = self._new_thread_turn()
+        self._first_answer = FirstAnswer(f"Valkey at {address.place}", address.patience)
         self._closed = False
         self._ready = False
+        self._known_nodes: set[Node] = set()
+        self._judged: set[str] = set()
+        """The processes of servers, by their run ids, that are fit."""
+        self._looking_again: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._under_way: deque[None] = deque()
         """As long as there are operations that have not ended, wherever; changed by one step, from any thread."""
-        self.signals = Signals(address, self._home, self._publish, self._calls.listen)
+        self.signals = Signals(address, self._home, self._publish, self._listen)
 
     async def run(
         self, script: str, keys: Sequence[Word], args: Sequence[bytes], *, beat: bool = False
@@ -214,14 +221,19 @@ class Link:
             return self._calls
         loop = asyncio.get_running_loop()
         client = self._elsewhere.get(loop)
+        if client is None and loop not in self._visitors:
+            self._visitors.add(loop)
+            return None
+        return client or self._client_of(loop)
+
+    def _client_of(self, loop: asyncio.AbstractEventLoop) -> Client:
+        """The connections of a loop that calls."""
+        client = self._elsewhere.get(loop)
         if client is None:
-            if loop not in self._visitors:
-                self._visitors.add(loop)
-                return None
             for other in list(self._elsewhere):  # other threads do so, too
                 if other.is_closed() and (theirs := self._elsewhere.pop(other, None)) is not None:
                     theirs.close()
-            client = self._elsewhere[loop] = Client(self.address, self._topology)
+            client = self._elsewhere[loop] = Client(self.address, self._topology, self._connected)
         return client
 
     def _words(self, call: Call) -> Words:
@@ -264,12 +276,19 @@ class Link:
                 "functions cannot be loaded into Valkey at %s, so scripts are sent: %s",
                 self.address.place,
                 error,
+                extra={"event": "store.sends_scripts"},
             )
             return False
         return True
 
     async def _publish(self, channel: str, message: str) -> None:
-        await self._tries(lambda client: client.ask_anyone(("PUBLISH", channel, message)), ready=False)
+        await self._at_home(
+            lambda: self._tries(lambda client: client.ask_anyone(("PUBLISH", channel, message)), ready=False)
+        )
+
+    async def _listen(self, channel: str, hear: Hear, on_loss: Callable[[], None]) -> Connection:
+        client = self._calls if self._home.is_here else self._client_of(asyncio.get_running_loop())
+        return await client.listen(channel, hear, on_loss)
 
     async def _go_on(self, call: Call, since: float, failure: Exception | None, *, beat: bool = False) -> Any:
         """Make a call that was begun then, and whose first try elsewhere, if there was one, failed so."""
@@ -294,6 +313,7 @@ class Link:
         ready: bool = True,
     ) -> T:
         """Use a client, again and again while failures pass by themselves and there is patience."""
+        watch = self._first_answer.watch()
         try:
             while True:
                 if failure is not None:
@@ -302,9 +322,12 @@ class Link:
                     if ready and not self._ready:
                         await self._prepare()
                     tries.asks = True
-                    return await use(client)
+                    answer = await use(client)
                 except Exception as error:
                     failure = error
+                else:
+                    self._first_answer.came()
+                    return answer
         except asyncio.CancelledError:
             if not tries.is_over:
                 raise
@@ -312,6 +335,8 @@ class Link:
             raise self._too_late(tries) from None
         finally:
             tries.handle.cancel()
+            if watch is not None:
+                watch.cancel()
 
     def _pause(self, tries: Tries, error: Exception) -> float:
         """How long to wait before another try; raises if there is no sense in one."""
@@ -320,6 +345,8 @@ class Link:
             self.signals.doubt()  # they may go the same way
         pause = tries.pause()
         if pause is not None and passes(error):
+            if isinstance(error, LineLost):
+                self._first_answer.failed(error)
             return pause
         found = explained(error, self.address, unsure=tries.unsure, script=tries.script)
         raise found from (None if found is error else error)
@@ -345,7 +372,8 @@ class Link:
                 self._preparing = None
 
     async def _look(self) -> None:
-        found = await gather(self._calls)
+        """See whether those processes of the server are fit that have not been looked at yet."""
+        found = [one for one in await gather(self._calls) if one.run_id not in self._judged]
         for one in found:
             if refused := refusal(one, self.address):
                 raise refused
@@ -356,7 +384,30 @@ class Link:
                 ", ".join(node for node in nodes if node) or self.address.place,
                 extra={"event": "store.not_durable"},
             )
+        self._judged.update(one.run_id for one in found)
         self._ready = True
+
+    def _connected(self, node: Node, anew: bool) -> None:
+        """A server was reached that may be another process than before, with other settings. From any loop."""
+        known = node in self._known_nodes and not anew
+        self._known_nodes.add(node)
+        if self._ready and not known:
+            self._home.post(self._look_again)
+
+    def _look_again(self) -> None:
+        if self._looking_again is None and not self._closed:
+            self._looking_again = self._home.spawn(self._keep_looking())
+
+    async def _keep_looking(self) -> None:
+        try:
+            await self._tries(lambda _client: self._look(), ready=False)
+        except StoreBusy:
+            pass  # it is reached again, or else nobody uses it
+        except OnejobError as error:
+            self._ready = False  # every call looks now before it asks, and is refused
+            logger.error("nothing is asked of the store any more: %s", error, extra={"event": "store.unfit"})
+        finally:
+            self._looking_again = None
 
     async def _wind_up(self) -> None:
         self.signals.stop_listening()

@@ -229,6 +229,9 @@ class Office:
         waiting = [queue]
         while waiting:
             source = waiting.pop()
+            lost: dict[
+                str, int
+            ] = {}  # up to what number a queue has taken messages that this one no longer knows of
             while messages := await self.look("outbox", source, (AT_ONCE,)):
                 by_target: dict[bytes, list[tuple[int, msgspec.Raw]]] = {}
                 for target, number, message in messages:
@@ -236,11 +239,15 @@ class Office:
                 for target, some in by_target.items():
                     name = target.decode()
                     await self.register([name] if name else [])
-                    answer, outgoing = await self._ask("deliver", name, (source, some), now)
+                    words = source, some, lost.pop(name, False)
+                    (dropped, answers, taken), outgoing = await self._ask("deliver", name, words, now)
                     if delivered is not None:
-                        delivered.dropped += answer[0]
-                        delivered.answers += answer[1]
-                    await self._ask("ack", source, (name, some[-1][0]), now)
+                        delivered.dropped += dropped
+                        delivered.answers += answers
+                    fell_back, _ = await self._ask("ack", source, (name, taken), now)
+                    if fell_back:
+                        lost[name] = taken
+                        self._say_it_fell_back(source)
                     if outgoing and name not in waiting and name != source:
                         waiting.append(name)
 
@@ -264,6 +271,14 @@ class Office:
             *self._line,
         ]
 
+    def _say_it_fell_back(self, queue: str) -> None:
+        logger.error(
+            "%s has fallen back behind what it had handed over to others: another server took over that did not have "
+            "all of it, or it was restarted without. See docs/GUARANTEES.md.",
+            f"queue {queue!r}" if queue else "the list of queues, workers and schedules",
+            extra={"event": "store.fell_back"},
+        )
+
     async def _notice(self, queue: str) -> None:
         """A queue has just come into being; if it had been there before, the server has lost it."""
         if queue in self._seen:
@@ -274,6 +289,7 @@ class Office:
                 "the server has lost %s, and whatever was in it: it was wiped, or was restarted without what it had "
                 "acknowledged. See docs/GUARANTEES.md, and `onejob doctor` for how it keeps its data.",
                 f"queue {queue!r}" if queue else "its list of queues, workers and schedules",
+                extra={"event": "store.wiped"},
             )
         if queue:
             await self.register([queue])

@@ -12,14 +12,16 @@ from onejob.sql.rows import schedule_of
 from onejob.store import Due, Fired
 from onejob.stores.valkey.forms import answer_of
 from onejob.stores.valkey.newcomers import newcomer
-from onejob.stores.valkey.office import DESK, Delivered, Office
+from onejob.stores.valkey.office import DESK, Delivered, Office, portions
 from onejob.stores.valkey.wire import blob, id_blob
 
 
 async def put(office: Office, schedules: Sequence[Schedule], now: int | None) -> list[bool]:
     """Write records that are as they were read; see `Store.put_schedules`."""
-    written = await office.call("put_schedules", DESK, [_record(schedule) for schedule in schedules], now=now)
-    return [bool(one) for one in written]
+    written: list[bool] = []
+    for some in portions([_record(schedule) for schedule in schedules]):
+        written += map(bool, await office.call("put_schedules", DESK, some, now=now))
+    return written
 
 
 async def drop(office: Office, id: str) -> bool:
@@ -35,9 +37,17 @@ async def due(office: Office, limit: int, now: int | None) -> Due:
 
 async def schedules(office: Office, ids: Sequence[str] | None) -> list[Schedule]:
     """Those on record; see `Inspector.schedules`."""
-    wanted = False if ids is None else sorted(set(ids))
-    found = [_schedule(row) for row in await office.look("schedules", DESK, (wanted,))]
-    return sorted(found, key=lambda schedule: schedule.id)
+    found: dict[str, Schedule] = {}
+    if ids is not None:
+        for some in portions(sorted(set(ids))):
+            rows, _ = await office.look("schedules", DESK, (some, False))
+            found |= {one.id: one for one in map(_schedule, rows)}
+    else:
+        cursor: bytes | None = b"0"
+        while cursor:
+            rows, cursor = await office.look("schedules", DESK, (False, blob(cursor)))
+            found |= {one.id: one for one in map(_schedule, rows)}
+    return [found[id] for id in sorted(found)]
 
 
 async def fire(office: Office, firings: Sequence[Firing], now: int | None) -> list[Fired]:

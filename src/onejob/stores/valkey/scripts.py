@@ -39,7 +39,8 @@ _PARTS: Final = (
 )
 """Each may use those before it."""
 _KIND: Final = re.compile(r"^--! (reads|grows|works)$", re.MULTILINE)
-_OPENS_ITSELF: Final = re.compile(r"^open_for\(", re.MULTILINE)
+_BEGINS_ITSELF: Final = re.compile(r"^locate\(", re.MULTILINE)
+_OPENS_ITSELF: Final = re.compile(r"^open(_for)?\(", re.MULTILINE)
 _FLAGS: Final = {"reads": "no-writes", "grows": "", "works": "allow-oom"}
 _CONSTANTS: Final = re.compile(
     r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ((?:[0-9]+|'[^']*')(?:, (?:[0-9]+|'[^']*'))*)$", re.MULTILINE
@@ -108,7 +109,8 @@ def _registered(name: str, text: str) -> str:
 def _function(text: str) -> str:
     opens = _kind(text) != "reads" and not _OPENS_ITSELF.search(text)
     opening = "open()\n" if opens else ""
-    return f"function(KEYS, ARGV)\nbegin(KEYS, ARGV)\n{opening}{_with_constants(text)}\nend"
+    beginning = "" if _BEGINS_ITSELF.search(text) else "begin(KEYS, ARGV)\n"
+    return f"function(KEYS, ARGV)\n{beginning}{opening}{_with_constants(text)}\nend"
 
 
 def _kind(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
 from onejob.core.errors import WrongCall
@@ -155,6 +156,10 @@ class ValkeyStore:
     async def wait(self, topics: frozenset[str], timeout: float, *, since: int | None = None) -> bool:
         """Sleep until a hint, or until it is time to look."""
         return await self._engine.signals.wait(topics, timeout, since)
+
+    def at_hand(self) -> AbstractAsyncContextManager[None]:
+        """Hear of work on the running loop."""
+        return self._engine.signals.at_hand()
 
     def transaction(self, timeout: float) -> ValkeyTransaction:
         """The end of a job by itself; rows of one's own are refused, as there is no database."""

@@ -20,7 +20,8 @@ from onejob.stores.valkey.wire import blob, id_blob
 
 GRACE: Final = 60_000
 """How long a worker that claims before its first beat counts as alive (ms)."""
-
+_BEHIND_ALL: Final = b"\xff" * 17
+"""No id comes after it."""
 
 _DONE: Final = 1
 _GONE: Final = b"gone"
@@ -115,10 +116,9 @@ class Working:
         progress = [(id_blob(id), blob(what)) for id, what in beat.progress.items()]
         record = (worker, beat.queues, beat.host, beat.pid, beat.concurrency, beat.lease, False)
         queues = await self._places(worker) | set(beat.queues)
-        *found, alive_until = await asyncio.gather(
-            *(
-                office.call("beat", queue, (worker, beat.lease, progress), now=now, beat=True)
-                for queue in sorted(queues)
+        found, alive_until = await asyncio.gather(
+            asyncio.gather(
+                *(self._beat_in(queue, worker, beat.lease, progress, now) for queue in sorted(queues))
             ),
             office.call("register", DESK, (sorted(queues), record), now=now, beat=True),
         )
@@ -132,6 +132,21 @@ class Working:
                 if flagged:
                     aborting.add(id)
         return Pulse(held, frozenset(aborting))
+
+    async def _beat_in(
+        self, queue: str, worker: WorkerId, lease: int, progress: Sequence[object], now: int | None
+    ) -> list[Any]:
+        """Beat in one queue; what is held there."""
+        held: list[Any] = []
+        behind: object = False
+        while True:
+            words = worker, lease, progress[:PORTION], behind
+            rows, last = await self._office.call("beat", queue, words, now=now, beat=True)
+            held += rows
+            progress = progress[PORTION:]
+            if last is None and not progress:
+                return held
+            behind = blob(last or _BEHIND_ALL)
 
     async def leave(self, worker: WorkerId) -> None:
         """Forget a worker that stopped in good order; see `Store.leave`."""

@@ -1,91 +1,94 @@
 -- accepting: one newcomer is judged by the holder of its key, and what was decided is written.
 
-local function change_holder(job, id, wanted)
-  local plan, card, payload, size = job[N_PLAN], card_of(id), payload_of(job), payload_size(job)
-  local head = change(id)
-  if wanted.append then
-    card[SIZE] = (card[SIZE] or #card[PAYLOAD]) + 1 + size
-    card[PAYLOAD], card[ITEMS] = card[PAYLOAD] .. '\n' .. payload, card[ITEMS] + plan[P_ITEMS]
-  else
-    card[PAYLOAD], card[FINGERPRINT], card[ITEMS], card[SIZE] = payload, plan[P_FINGERPRINT], plan[P_ITEMS], size
-  end
-  save_card(id)
-  head[DUE], head[UPDATED], head[CALLS] = wanted.due, NOW, wanted.calls
-  place_queued(id)
-  tell('work')
-end
-
--- Ends a chain by its last job: one that is queued ends; one that runs is flagged.
-local function revoke_last(id, reason)
-  if end_queued(id, reason) then return REVOKED end
-  local head = change(id)
-  if head[STATE] ~= RUNNING then return end
-  head[ABORTING], head[UPDATED] = 1, NOW
-  return RUNNING
-end
-
--- Revokes a chain from one of its jobs on, wherever its last job is.
-function take.revoke_from(id, reason)
-  local head = head_of(id)
-  if not head then return end
-  if head[NEXT] then return post(head[NEXT_QUEUE], 'revoke_from', head[NEXT], reason) end
-  if not head[ENDED] then revoke_last(id, reason) end
-end
-
-local function touch_holder(job, holder, decision)
-  local id = holder.id
-  if decision.expire_holder then end_queued(id, EXPIRED) end
-  if decision.end_holder then end_queued(id, 'superseded by job ' .. readable(job[N_ID])) end
-  if decision.hurry_holder then
+local revoke_last, accept
+do
+  local function change_holder(job, id, wanted)
+    local plan, card, payload, size = job[N_PLAN], card_of(id), payload_of(job), payload_size(job)
     local head = change(id)
-    if (head[STATE] == BLOCKED or head[STATE] == DELAYED) and head[DUE] > NOW then head[DUE] = NOW end
+    if wanted.append then
+      card[SIZE] = (card[SIZE] or #card[PAYLOAD]) + 1 + size
+      card[PAYLOAD], card[ITEMS] = card[PAYLOAD] .. '\n' .. payload, card[ITEMS] + plan[P_ITEMS]
+    else
+      card[PAYLOAD], card[FINGERPRINT], card[ITEMS], card[SIZE] = payload, plan[P_FINGERPRINT], plan[P_ITEMS], size
+    end
+    save_card(id)
+    head[DUE], head[UPDATED], head[CALLS] = wanted.due, NOW, wanted.calls
     place_queued(id)
+    tell('work')
   end
-  if decision.change then change_holder(job, id, decision.change) end
-  if decision.follows == id then
-    -- A holder that was made again without its key must know at its end who waits behind it.
+
+  -- Ends a chain by its last job: one that is queued ends; one that runs is flagged.
+  function revoke_last(id, reason)
+    if end_queued(id, reason) then return REVOKED end
     local head = change(id)
-    if head then
-      if not head[DIGEST] then head[DIGEST] = job[N_PLAN][P_DIGEST] end
+    if head[STATE] ~= RUNNING then return end
+    head[ABORTING], head[UPDATED] = 1, NOW
+    return RUNNING
+  end
+
+  -- Revokes a chain from one of its jobs on, wherever its last job is.
+  function take.revoke_from(id, reason)
+    local head = head_of(id)
+    if not head then return end
+    if head[NEXT] then return post(head[NEXT_QUEUE], 'revoke_from', head[NEXT], reason) end
+    if not head[ENDED] then revoke_last(id, reason) end
+  end
+
+  local function touch_holder(job, holder, decision)
+    local id = holder.id
+    if decision.expire_holder then end_queued(id, EXPIRED) end
+    if decision.end_holder then end_queued(id, 'superseded by job ' .. readable(job[N_ID])) end
+    if decision.hurry_holder then
+      local head = change(id)
+      if (head[STATE] == BLOCKED or head[STATE] == DELAYED) and head[DUE] > NOW then head[DUE] = NOW end
+      place_queued(id)
+    end
+    if decision.change then change_holder(job, id, decision.change) end
+    if decision.follows == id then
+      -- A holder that was made again without its key must know at its end who waits behind it.
+      local head = change(id)
+      if head then
+        if not head[DIGEST] then head[DIGEST] = job[N_PLAN][P_DIGEST] end
+      end
     end
   end
-end
 
--- What a newcomer is answered; most duplicates are kept, of which there is less to say.
-local function answer_of(decision, former)
-  if decision.outcome == 'kept' and not decision.replayed then
-    return { decision.holder, decision.state, decision.age,
-      (decision.payload_differs and 2 or 0) + (decision.options_differ and 1 or 0) }
+  -- What a newcomer is answered; most duplicates are kept, of which there is less to say.
+  local function answer_of(decision, former)
+    if decision.outcome == 'kept' and not decision.replayed then
+      return { decision.holder, decision.state, decision.age,
+        (decision.payload_differs and 2 or 0) + (decision.options_differ and 1 or 0) }
+    end
+    local lane = former and { former[L_CONCURRENCY], former[L_MAX], former[L_PER], former[L_HOLD] } or false
+    return { decision.id, decision.outcome, decision.verdict, decision.holder or false, decision.state or false, decision.age or 0,
+      decision.payload_differs and 1 or 0, decision.options_differ and 1 or 0, lane }
   end
-  local lane = former and { former[L_CONCURRENCY], former[L_MAX], former[L_PER], former[L_HOLD] } or false
-  return { decision.id, decision.outcome, decision.verdict, decision.holder or false, decision.state or false, decision.age or 0,
-    decision.payload_differs and 1 or 0, decision.options_differ and 1 or 0, lane }
-end
 
--- Accepts a newcomer; returns its answer, whose id it was given, and the outcome. The answer to most is 1: it was created.
-local function accept(job)
-  local plan, id, former = job[N_PLAN], job[N_ID], nil
-  local kept = plan and keep_plain(job)
-  if kept then return kept, kept[1], 'kept' end
-  local holder = plan and holder_of(plan[P_DIGEST], plan[P_RULES][R_MAX_ITEMS] > 0)
-  if not holder then
+  -- Accepts a newcomer; returns its answer, whose id it was given, and the outcome. The answer to most is 1: it was created.
+  function accept(job)
+    local plan, id, former = job[N_PLAN], job[N_ID], nil
+    local kept = plan and keep_plain(job)
+    if kept then return kept, kept[1], 'kept' end
+    local holder = plan and holder_of(plan[P_DIGEST], plan[P_RULES][R_MAX_ITEMS] > 0)
+    if not holder then
+      if head_of(id) then return 1, id, 'created' end
+      if not brings_more(job) then
+        make_plain(job, made_due(job))
+        return 1, id, 'created'
+      end
+      former = make(job, made_due(job), NOW, false, false)
+      return former and answer_of({ id = id, outcome = 'created', verdict = RUN }, former) or 1, id, 'created'
+    end
+    local decision = judge(job, holder)
+    if decision.replayed then return answer_of(decision), decision.id, decision.outcome end
     if head_of(id) then return 1, id, 'created' end
-    if not brings_more(job) then
-      make_plain(job, made_due(job))
-      return 1, id, 'created'
+    touch_holder(job, holder, decision)
+    if decision.creates then
+      former = make(job, decision.due, decision.since, decision.follows, decision.calls)
+      if decision.flag_holder then take.revoke_from(holder.id, 'superseded by job ' .. readable(id)) end
     end
-    former = make(job, made_due(job), NOW, false, false)
-    return former and answer_of({ id = id, outcome = 'created', verdict = RUN }, former) or 1, id, 'created'
+    return answer_of(decision, former), decision.id, decision.outcome
   end
-  local decision = judge(job, holder)
-  if decision.replayed then return answer_of(decision), decision.id, decision.outcome end
-  if head_of(id) then return 1, id, 'created' end
-  touch_holder(job, holder, decision)
-  if decision.creates then
-    former = make(job, decision.due, decision.since, decision.follows, decision.calls)
-    if decision.flag_holder then take.revoke_from(holder.id, 'superseded by job ' .. readable(id)) end
-  end
-  return answer_of(decision, former), decision.id, decision.outcome
 end
 
 -- Opens the queue, and reads in few calls what accepting these newcomers needs: whether they are there already, and who holds

@@ -1,6 +1,9 @@
--- beat: prolong a worker's leases in a queue, and read what it still holds there.
--- in: worker, for how long, progress · out: id, lease and whether it is asked to stop, of each job it holds
+-- beat: prolong a worker's leases in a queue, and read what it still holds there, some at a time.
+-- in: worker, for how long, progress, behind which job or false · out: id, lease and whether it is asked to stop, of each job it
+-- holds, and behind which one to go on or false
 --! works
+
+local PAGE = 500
 
 local sign = unpack_record(ARGV[3])
 local worker = sign[1]
@@ -12,10 +15,15 @@ for _, one in ipairs(sign[3]) do
     call('HSET', DATA, 'p' .. one[1], one[2])
   end
 end
-local held = {}
-for place, member in ipairs(range('W' .. worker .. '\0', -1)) do
-  local id = string.sub(member, -16)
-  local head = head_of(id)
-  held[place] = { id, head[LEASE], head[ABORTING] }
+flush()
+local start = 'W' .. worker .. '\0'
+local from = sign[4] and '(' .. start .. sign[4] or '[' .. start
+local held = call('ZRANGEBYLEX', INDEX, from, '(' .. start .. TOP, 'LIMIT', 0, PAGE)
+for place = 1, #held do held[place] = sub(held[place], -16) end
+fetch('j', held, head_texts)
+local behind = #held == PAGE and held[PAGE]
+for place = 1, #held do
+  local head = head_of(held[place])
+  held[place] = { held[place], head[LEASE], head[ABORTING] }
 end
-return reply(held)
+return reply({ held, behind })

@@ -3,5 +3,10 @@
 -- out: jobs, how long until time brings more
 --! works
 
+locate(KEYS, ARGV)
 local ask = unpack_record(ARGV[3])
+local said = claim_alone(ask[1], ask[2], ask[3], ask[4])
+if said then return said end
+forget_all()
+open()
 return reply(claim(ask[1], ask[2], ask[3], ask[4], ask[5]))

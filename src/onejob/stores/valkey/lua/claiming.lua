@@ -53,10 +53,8 @@ local function start(id, worker, lease, limits)
   local lane = head[LANE]
   if lane then
     local plan = lane_plan(lane)
-    if plan and plan[L_MAX] then
-      record_start(lane, id, lease)
-      touch(lane)
-    end
+    if plan and plan[L_MAX] then record_start(lane, id, lease) end
+    if plan and (plan[L_MAX] or plan[L_CONCURRENCY] > TURNS) then touch(lane) end
   end
 end
 
@@ -125,7 +123,7 @@ local function claim(worker, limit, lease, alive_until, stock)
         end
       end
       refresh()
-      flush()
+      gather()
       for place = 1, #jobs do
         if type(jobs[place]) == 'string' then jobs[place] = given(jobs[place]) end
       end

@@ -9,7 +9,7 @@ local take, pending, working, taken = {}, nil, nil, 0
 on_begin(function() pending, working, taken = {}, false, 0 end)
 
 -- Puts a message into the outbox. Numbers grow with the server's time: those of a queue that was lost, or that fell back when
--- another node took over, are never given again, and so never passed over.
+-- another node took over, are hardly ever given again. Where they are, as that node's clock is behind, `ack` finds out.
 local function put_out(queue, message)
   local target, time = queue .. '\0', call('TIME')
   local latest = tonumber(call('HGET', DATA, 'mo' .. queue) or nil) or 0

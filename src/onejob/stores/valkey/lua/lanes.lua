@@ -44,16 +44,22 @@ local function put_lane(lane, concurrency, max, per, hold)
   return former
 end
 
--- How many starts a rate still counts; those that it does not are forgotten. Starts that a clock since set back has left
--- in the future count from now.
+-- So many jobs of a lane have their turn at once, however many may run: a claim that takes some lets others follow. And so many starts
+-- that no rate counts any more are forgotten at a time.
+local TURNS, STARTS_AT_ONCE = 250, 500
+
+-- How many starts a rate still counts; those that it does not are forgotten, some at a time. Starts that a clock since set back has
+-- left in the future count from now.
 local function starts(lane, per)
   local start = 'S' .. lane .. '\0'
-  call('ZREMRANGEBYLEX', INDEX, '[' .. start, '(' .. start .. instant(NOW - per + 1))
-  for _, member in ipairs(call('ZRANGEBYLEX', INDEX, '[' .. start .. instant(NOW + 1), '(' .. start .. TOP)) do
+  local from = start .. instant(NOW - per + 1)
+  in_parts('ZREM', INDEX, call('ZRANGEBYLEX', INDEX, '[' .. start, '(' .. from, 'LIMIT', 0, STARTS_AT_ONCE))
+  local ahead = call('ZRANGEBYLEX', INDEX, '[' .. start .. instant(NOW + 1), '(' .. start .. TOP, 'LIMIT', 0, STARTS_AT_ONCE)
+  for _, member in ipairs(ahead) do
     remove(member)
     add(start .. instant(NOW) .. string.sub(member, #start + 7))
   end
-  return call('ZLEXCOUNT', INDEX, '[' .. start, '(' .. start .. TOP)
+  return call('ZLEXCOUNT', INDEX, '[' .. from, '(' .. start .. TOP)
 end
 
 -- When one more than `reserved` may start; nothing if time alone does not bring it.
@@ -61,7 +67,8 @@ local function opens_at(lane, max, per, started, reserved)
   local nth = started - max + reserved + 1
   if nth > started or nth <= 0 then return end
   local start = 'S' .. lane .. '\0'
-  local member = call('ZRANGEBYLEX', INDEX, '[' .. start, '(' .. start .. TOP, 'LIMIT', nth - 1, 1)[1]
+  local from = '[' .. start .. instant(NOW - per + 1)
+  local member = call('ZRANGEBYLEX', INDEX, from, '(' .. start .. TOP, 'LIMIT', nth - 1, 1)[1]
   return member and read_number(member, #start + 1) + per
 end
 
@@ -139,16 +146,22 @@ do
     local slots = call('ZLEXCOUNT', INDEX, '[s' .. name, '(s' .. name .. TOP)
     local leave = max and math.max(max - started, 0) or math.huge
     local held, ready = {}, {}
+    local keeping = 0
     if slots > 0 then -- else nobody can have one
-      jobs_of(first('H' .. name, -1), held)
+      -- Those who keep a slot and were let in before are among the first of twice as many: no call brings more than that before them.
+      jobs_of(first('H' .. name, 2 * TURNS), held)
+      keeping = #held < 2 * TURNS and #held or call('ZLEXCOUNT', INDEX, '[H' .. name, '(H' .. name .. TOP)
       jobs_of(first('y' .. name, -1), ready)
     end
     local free = math.max(concurrency - (slots - #ready), 0)
-    local most = math.min(free, leave - math.min(#held, leave))
+    local most = math.min(free, leave - math.min(keeping, leave), TURNS)
     -- One more than may start: whether there is one matters to a rate, and to whether anything is left here.
     if most > 0 or max or slots == 0 then jobs_of(first((concurrency == 1 and 't' or 'q') .. name, most + 1), ready) end
     local live = slots > 0 or ready[1] or first('v' .. name, 1)[1]
-    if not live and started == 0 then return forget_lane(lane, plan) end
+    if not live and started == 0 then
+      if first('S' .. name, 1)[1] then return look_again(lane, plan, NOW) end -- starts that are yet to be forgotten
+      return forget_lane(lane, plan)
+    end
     for place = 1, #held do ids[#ids + 1] = held[place] end
     for place = 1, #ready do ids[#ids + 1] = ready[place] end
     return { held, leave, ready, most, live and true or false, started }
@@ -159,7 +172,7 @@ do
     local max, per = plan[L_MAX], plan[L_PER]
     local before_other = plan[L_CONCURRENCY] == 1 and before_in_order or before_by_rank
     local number = #held + #ready
-    local turns = let_first(held, leave, before_other)
+    local turns = let_first(held, math.min(leave, TURNS), before_other)
     turns = turns + let_first(ready, most, before_other)
     if max then
       -- The rate holds somebody up only if its leave is used up; a slot that gets free is seen without it.

@@ -8,30 +8,33 @@ local R_TABLE, R_WINDOW, R_WAIT, R_MAX_WAIT, R_MAX_ITEMS, R_STRICT, R_FORCED = 1
 local NEWCOMER, PLANNED = '>c16i4I8I4I4I2', '>Bc0I2c0Bc0I4I4'
 local NOBODY = {}
 
-local function next_newcomer(text, at, rules)
-  local id, priority, delay, card_size, more_size, rule
-  id, priority, delay, card_size, more_size, rule, at = unpack_bytes(NEWCOMER, text, at)
-  local plan, digest, key, fingerprint, items, size = false
-  if rule > 0 then
-    digest, key, fingerprint, items, size, at = unpack_bytes(PLANNED, text, at)
-    plan = { digest, key, fingerprint, items, size, rules[rule] }
+local read_newcomers
+do
+  local function next_newcomer(text, at, rules)
+    local id, priority, delay, card_size, more_size, rule
+    id, priority, delay, card_size, more_size, rule, at = unpack_bytes(NEWCOMER, text, at)
+    local plan, digest, key, fingerprint, items, size = false
+    if rule > 0 then
+      digest, key, fingerprint, items, size, at = unpack_bytes(PLANNED, text, at)
+      plan = { digest, key, fingerprint, items, size, rules[rule] }
+    end
+    local more_at = at + card_size
+    local card = sub(text, at, more_at - 1)
+    if more_size == 0 then return { id, priority, delay, card, plan }, more_at end
+    local more = unpack_record(sub(text, more_at, more_at + more_size - 1))
+    return { id, priority, delay, card, plan, more[1], more[2], more[3], more[4] }, more_at + more_size
   end
-  local more_at = at + card_size
-  local card = sub(text, at, more_at - 1)
-  if more_size == 0 then return { id, priority, delay, card, plan }, more_at end
-  local more = unpack_record(sub(text, more_at, more_at + more_size - 1))
-  return { id, priority, delay, card, plan, more[1], more[2], more[3], more[4] }, more_at + more_size
-end
 
-local function read_newcomers(text)
-  local size, from = unpack_bytes('>I4', text)
-  local jobs, at, rules = {}, from + size, size > 0 and unpack_record(sub(text, from, from + size - 1))
-  local number = 0
-  while at <= #text do
-    number = number + 1
-    jobs[number], at = next_newcomer(text, at, rules)
+  function read_newcomers(text)
+    local size, from = unpack_bytes('>I4', text)
+    local jobs, at, rules = {}, from + size, size > 0 and unpack_record(sub(text, from, from + size - 1))
+    local number = 0
+    while at <= #text do
+      number = number + 1
+      jobs[number], at = next_newcomer(text, at, rules)
+    end
+    return jobs
   end
-  return jobs
 end
 local function brings_more(job) return job[N_BLOCKERS] end
 local function read_newcomer(text) return read_newcomers(text)[1] end

@@ -54,7 +54,8 @@ local function on_begin(forget) forgetting[#forgetting + 1] = forget end
 -- A table with nothing in it: the same, if that was not used.
 local function emptied(known) return known and next(known) == nil and known or {} end
 
-local function begin(names, words)
+-- Which queue is called, and when.
+local function locate(names, words)
   if not call then
     call, pack, unpack_record, sub = redis.call, cmsgpack.pack, cmsgpack.unpack, string.sub
     pack_bytes, unpack_bytes = struct.pack, struct.unpack
@@ -64,6 +65,9 @@ local function begin(names, words)
     local time = call('TIME')
     NOW = time[1] * 1000 + math.floor(time[2] / 1000)
   end
+end
+
+local function forget_all()
   heads, cards, keys = emptied(heads), emptied(cards), emptied(keys)
   head_texts, card_texts, key_texts = emptied(head_texts), emptied(card_texts), emptied(key_texts)
   changed, was_states, was_members = emptied(changed), emptied(was_states), emptied(was_members)
@@ -72,6 +76,10 @@ local function begin(names, words)
   topics, counted, counts, sequence, numbered = emptied(topics), emptied(counted), emptied(counts), 0, false
   fresh, limits_text = false, nil
   for place = 1, #forgetting do forgetting[place]() end
+end
+local function begin(names, words)
+  locate(names, words)
+  forget_all()
 end
 
 -- The first step of every script that writes: it also learns the last number given, how many jobs are in the common states, and
@@ -312,6 +320,7 @@ local function remove_later(member)
 end
 
 local function in_parts(command, key, words, size)
+  size = size or #words
   for from = 1, size, 2000 do call(command, key, unpack(words, from, math.min(from + 1999, size))) end
 end
 
@@ -465,14 +474,16 @@ end
 -- was here before, that other processes have been told of work, and what was hinted at. They are told from here where work came
 -- to a queue that had none, because then somebody may wait for it; all else is told by the client, which does so less often.
 local OUTGOING, FRESH, TOLD, WORK, DONE, SCHEDULES = 1, 2, 4, 8, 16, 32
+local function tell_now(waiting)
+  if waiting > 0 or not channel then return 0 end
+  -- Who may not use the channel is told so elsewhere.
+  local heard = redis.pcall('PUBLISH', channel, sender .. '\nwork:' .. QUEUE)
+  return type(heard) == 'number' and TOLD or 0
+end
 local function reply(answer)
   local says = (fresh and FRESH or 0) + (topics.work and WORK or 0) + (topics.done and DONE or 0)
     + (topics.schedules and SCHEDULES or 0)
-  if topics.work and counts[WAITING] == 0 and channel then
-    -- Who may not use the channel is told so elsewhere.
-    local heard = redis.pcall('PUBLISH', channel, sender .. '\nwork:' .. QUEUE)
-    if type(heard) == 'number' then says = says + TOLD end
-  end
+  if topics.work then says = says + tell_now(counts[WAITING]) end
   gather()
   for state, by in pairs(counted) do
     if by ~= 0 and counts[state] then
