@@ -80,8 +80,14 @@ class Joining:
             return self._store.join(connection).enqueue(jobs, asyncio.run, now=now)
 
 
-@pytest.fixture(params=["asyncpg", "psycopg"])
-def store(request: pytest.FixtureRequest, clock: FakeClock, postgres_url: str) -> Iterator[Any]:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each driver is asked whatever an enqueue may be; what else there is sends the same statements by both."""
+    rest = () if metafunc.cls is TestEnqueue else pytest.mark.torture
+    metafunc.parametrize("driver", ["asyncpg", pytest.param("psycopg", marks=rest)])
+
+
+@pytest.fixture
+def store(driver: str, clock: FakeClock, postgres_url: str) -> Iterator[Any]:
     opened = open_store(postgres_url, clock=clock)
-    yield Joining(opened, request.param, postgres_url.partition("?")[0])
+    yield Joining(opened, driver, postgres_url.partition("?")[0])
     asyncio.run(opened.close())

@@ -13,8 +13,6 @@ from onejob.stores.postgres.store import PostgresStore
 from onejob.testing.clock import FakeClock
 from onejob.testing.conformance.chains import *  # noqa: F403
 from onejob.testing.conformance.fixtures import clock  # noqa: F401
-from onejob.testing.conformance.lanes import *  # noqa: F403
-from onejob.testing.conformance.revoke import *  # noqa: F403
 from onejob.testing.conformance.settle import *  # noqa: F403
 
 

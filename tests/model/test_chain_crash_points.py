@@ -41,14 +41,11 @@ TABLES = ("onejob_job", "onejob_key", "onejob_blocker", "onejob_lane", "onejob_w
 
 @dataclass
 class Stage:
-    """A store on disk, and the leases that a worker has of it."""
+    """A store, and the leases that a worker has of it."""
 
-    path: Path
+    store: Any
     clock: FakeClock
     leases: dict[str, Claimed] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.store = Watched(str(self.path / "jobs.db"), clock=self.clock)
 
     async def put(self, *jobs: NewJob) -> list[str]:
         return [answer.outcome for answer in await self.store.enqueue(jobs)]
@@ -86,6 +83,11 @@ class Stage:
                 return
             await self.end(*(Settlement(one.lease, Move.COMPLETE) for one in self.leases.values()))
         raise AssertionError("it never ends")
+
+
+def on_disk(folder: Path, clock: FakeClock, leases: dict[str, Claimed] | None = None) -> Stage:
+    """With the store whose files are in a folder."""
+    return Stage(Watched(str(folder / "jobs.db"), clock=clock), clock, leases or {})
 
 
 def id(number: int) -> JobId:
@@ -316,9 +318,15 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def origin(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Stage]:
-    """Where the operation is first done; there is a table of the user's, too."""
-    stage = Stage(tmp_path / "origin", FakeClock())
+def disk(tmp_path: Path) -> Path:
+    """Where the operation is first done."""
+    return tmp_path / "origin"
+
+
+@pytest.fixture
+def origin(disk: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Stage]:
+    """The store there; there is a table of the user's, too."""
+    stage = on_disk(disk, FakeClock())
 
     async def prepare() -> None:
         async with stage.store.transaction(5) as transaction:
@@ -333,22 +341,22 @@ def origin(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Stage]:
 @pytest.mark.accepts("Q14", "Q15", "Q16")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_process_that_dies_leaves_all_or_nothing(
-    name: str, tmp_path: Path, loop: asyncio.AbstractEventLoop, origin: Stage
+    name: str, tmp_path: Path, loop: asyncio.AbstractEventLoop, disk: Path, origin: Stage
 ) -> None:
     operation = OPERATIONS[name]
     loop.run_until_complete(operation.prepare(origin))
-    before, now, leases = dump(origin.path), origin.clock.now, dict(origin.leases)
+    before, now, leases = dump(disk), origin.clock.now, dict(origin.leases)
     images: list[Path] = []
 
     def take_image(_: str = "") -> None:
         images.append(tmp_path / f"image{len(images)}")
-        copy_store(origin.path, images[-1])
+        copy_store(disk, images[-1])
 
     Watched.before_statement = take_image
     answer = loop.run_until_complete(operation.operate(origin))
     Watched.before_statement = None
     take_image()
-    after = dump(origin.path)
+    after = dump(disk)
     assert answer == operation.first
     assert states(after) == operation.states
     assert len(images) > 3, "an operation begins, writes and commits"
@@ -357,9 +365,9 @@ def test_a_process_that_dies_leaves_all_or_nothing(
         seen = dump(image)
         assert seen in (before, after)
         done.append(seen == after)
-        loop.run_until_complete(repeat(operation, Stage(image, FakeClock(now), leases), done[-1]))
+        loop.run_until_complete(repeat(operation, on_disk(image, FakeClock(now), leases), done[-1]))
         assert without_leases(dump(image)) == without_leases(after)
-        loop.run_until_complete(run_to_the_end(Stage(image, FakeClock(now))))
+        loop.run_until_complete(run_to_the_end(on_disk(image, FakeClock(now))))
         nobody_is_stuck(dump(image))
     assert done == sorted(done), "what is committed stays so"
     assert (done[0], done[-1]) == (False, True)
@@ -367,11 +375,11 @@ def test_a_process_that_dies_leaves_all_or_nothing(
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_statement_that_fails_leaves_nothing_and_can_be_repeated(
-    name: str, loop: asyncio.AbstractEventLoop, origin: Stage
+    name: str, loop: asyncio.AbstractEventLoop, disk: Path, origin: Stage
 ) -> None:
     operation = OPERATIONS[name]
     loop.run_until_complete(operation.prepare(origin))
-    before = dump(origin.path)
+    before = dump(disk)
     failing, fired, answer = 0, True, None
     while fired:
         failing += 1
@@ -391,12 +399,12 @@ def test_a_statement_that_fails_leaves_nothing_and_can_be_repeated(
             assert fired
         Watched.before_statement = None
         if fired:
-            assert dump(origin.path) == before, f"statement {failing} failed"
+            assert dump(disk) == before, f"statement {failing} failed"
     assert failing > 3, "an operation begins, writes and commits"
     assert answer == operation.first
-    assert states(dump(origin.path)) == operation.states
+    assert states(dump(disk)) == operation.states
     loop.run_until_complete(origin.drain())
-    nobody_is_stuck(dump(origin.path))
+    nobody_is_stuck(dump(disk))
 
 
 async def repeat(operation: Operation, stage: Stage, done: bool) -> None:

@@ -5,28 +5,33 @@ nobody else, and it can be found.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 import pytest
+from servers.pooler import Pooler
 from stage import eventually
 
 from onejob import App, KeyBusy, State, Unique
-from onejob.core.job import WorkerId
-from onejob.core.lifecycle import Move, Settlement
-from onejob.store import Ask, JobStore
 from onejob.stores.postgres import checkup, portions
-from onejob.testing.conformance.steps import beat, job, look
+from onejob.testing.conformance.steps import look
 
 PATIENCE = 60.0
 LONG_ENOUGH = 1.1
 """Seconds after which a transaction is no longer taken for one of our own, which are short."""
-BATCH = 100
-JOBS = 20_000
+
+
+@pytest.fixture(params=["straight", "through a pooler"])
+def app_url(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[str]:
+    """How the app comes to its store; the user comes straight."""
+    if request.param == "straight":
+        yield postgres_url
+        return
+    with Pooler(postgres_url, size=6) as pooler:
+        yield f"{pooler.url}&pooler=transaction"
 
 
 @asynccontextmanager
@@ -51,10 +56,10 @@ async def took(call: Awaitable[object]) -> float:
 
 
 async def test_a_key_in_an_open_transaction_is_busy_within_bounds_and_no_other_key_is(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, app_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_patience_soon(monkeypatch)
-    async with App(postgres_url) as app, session(postgres_url) as user, asyncio.timeout(PATIENCE):
+    async with App(app_url) as app, session(postgres_url) as user, asyncio.timeout(PATIENCE):
 
         @app.task(name="task", unique=Unique())
         async def task(key: str) -> None: ...
@@ -106,10 +111,10 @@ async def waits_for_a_lock(url: str) -> bool:
 
 
 async def test_a_batch_with_one_busy_key_says_so_and_the_others_are_stored(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, app_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_patience_soon(monkeypatch)
-    async with App(postgres_url) as app, session(postgres_url) as user, asyncio.timeout(PATIENCE):
+    async with App(app_url) as app, session(postgres_url) as user, asyncio.timeout(PATIENCE):
 
         @app.task(name="task", unique=Unique())
         async def task(key: str) -> None: ...
@@ -145,47 +150,16 @@ async def test_why_names_the_session_that_has_a_job_and_workers_go_on(postgres_u
             assert await held.aresult(timeout=10) == 2
 
 
-async def claimed_and_ended(store: JobStore, times: list[float], jobs: int) -> None:
-    """Send jobs through the store, and write down how long each claim took."""
-    for _ in range(jobs // 1_000):
-        await store.enqueue([job() for _ in range(1_000)])
-        left = 1_000
-        while left:
-            began = time.perf_counter()
-            claims = await store.claim(Ask(WorkerId("w"), ("q",), BATCH))
-            times.append(time.perf_counter() - began)
-            await store.settle([Settlement(claimed.lease, Move.COMPLETE) for claimed in claims.jobs])
-            left -= len(claims.jobs)
-
-
-async def test_claims_stay_bounded_behind_a_transaction_that_holds_back_vacuum(
+async def test_a_transaction_that_holds_back_vacuum_is_found(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What it costs is in test_postgres_held_back."""
     monkeypatch.setattr(checkup, "OLD_TRANSACTION", 1)
     async with App(postgres_url) as app, session(postgres_url) as user:
-        store = app.store
-        await beat(store, "w", 3_600_000)
-        before: list[float] = []
-        await claimed_and_ended(store, before, 2_000)
+        await app.store.open()
         async with user.transaction(isolation="repeatable_read"):
             await user.fetchval("select 1 from pg_class limit 1")  # from now on it has a snapshot
-            await claimed_and_ended(store, [], JOBS - 2_000)
-            after: list[float] = []
-            await claimed_and_ended(store, after, 2_000)
             await asyncio.sleep(LONG_ENOUGH)
-            [found] = [one for one in await store.checkup() if one.name == "long_transaction"]
+            [found] = [one for one in await app.store.checkup() if one.name == "long_transaction"]
             assert f"Session {user.get_server_pid()} (billing)" in found.what
             assert f"pg_terminate_backend({user.get_server_pid()})" in found.remedy
-        print(  # noqa: T201 - a figure to be read with pytest -s
-            f"\nclaims of {BATCH} with vacuum held back for {JOBS:,} jobs: median {_ms(statistics.median, before)} -> "
-            f"{_ms(statistics.median, after)} ms, p99 {_ms(_p99, before)} -> {_ms(_p99, after)} ms"
-        )
-        assert statistics.median(after) < max(5 * statistics.median(before), 0.05)
-
-
-def _p99(times: list[float]) -> float:
-    return sorted(times)[int(len(times) * 0.99)]
-
-
-def _ms(of: Callable[[list[float]], float], times: list[float]) -> str:
-    return f"{of(times) * 1000:.1f}"

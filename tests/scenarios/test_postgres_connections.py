@@ -35,8 +35,9 @@ from onejob import (
     UnknownBlocker,
     WrongCall,
 )
-from onejob.stores.postgres import adapters
+from onejob.stores.postgres import adapters, signals
 from onejob.stores.postgres.failures import sqlstate
+from onejob.stores.postgres.joined import Whereabouts
 
 PATIENCE = 20.0
 
@@ -232,12 +233,14 @@ async def test_a_savepoint_takes_its_jobs_with_it(
 
 
 async def test_the_hint_comes_with_the_commit(
-    app: App, tasks: SimpleNamespace, server: str, kind: Kind
+    app: App, tasks: SimpleNamespace, server: str, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for poll in ("POLL", "POLL_PROVEN"):
+        monkeypatch.setattr(signals, poll, 2 * PATIENCE)  # else it would look by itself, hint or not
     await app.store.open()
     topic = frozenset({"work:default"})
     async with kind(server) as hand:
-        await app.store.wait(topic, 0.2)  # from now on it listens
+        await app.store.checkup()  # from now on it listens
         mark = app.store.mark()
         await hand.begin()
         await hand.enqueue(tasks.plain, 7)
@@ -391,6 +394,42 @@ async def test_a_copy_of_the_store_is_refused(
         with pytest.raises(WrongCall, match=r'"elsewhere_\w+".*a copy of this store.*database "postgres"'):
             await hand.enqueue(tasks.plain, 7)
         await hand.rollback()
+
+
+async def test_another_server_with_a_database_of_the_same_name_is_told_apart(
+    app: App, tasks: SimpleNamespace, postgres: Any, postgres_url: str, own_postgres: Any
+) -> None:
+    places = {
+        url: f"127.0.0.1, port {sqlalchemy.make_url(url).port}" for url in (postgres.url, own_postgres.url)
+    }
+    theirs, ours = (
+        f'database "postgres" of the server at {places[url]}' for url in (own_postgres.url, postgres.url)
+    )
+    async with KINDS["asyncpg"](own_postgres.url) as hand:
+        await hand.begin()
+        with pytest.raises(
+            WrongCall, match=rf"leads to {theirs}, where .* no onejob store .* in {ours}\. A job"
+        ):
+            await hand.enqueue(tasks.plain, 7)
+        await hand.rollback()
+        async with App(f"{own_postgres.url}?{postgres_url.partition('?')[2]}") as twin:
+            await twin.store.open()
+        await hand.begin()
+        with pytest.raises(
+            WrongCall, match=rf"leads to {theirs}, where .* another onejob store .* in {ours}\. A"
+        ):
+            await hand.enqueue(tasks.plain, 7)
+        await hand.rollback()
+
+
+def test_servers_of_one_place_are_told_apart_by_their_start() -> None:
+    """As behind forwarded ports, or after one was put in the other's place."""
+    ours, theirs = (
+        Whereabouts("shop", start, "10.0.0.2, port 5432", "id") for start in ("1e9", "1000000060.5")
+    )
+    assert not theirs.is_store(ours)
+    assert theirs.named_beside(ours).endswith("port 5432 (running since 2001-09-09 01:47:40+00:00)")
+    assert ours.named_beside(theirs).endswith("port 5432 (running since 2001-09-09 01:46:40+00:00)")
 
 
 async def test_a_restarted_server_is_the_same(own_postgres: Any) -> None:

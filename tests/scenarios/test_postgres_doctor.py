@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
+from psycopg.pq import ExecStatus, PGconn
+from servers.postgres import PostgresServer
 from servers.proxy import NOTIFICATION, Proxy
 from stage import eventually
 
 from onejob.core.lane import LanePlan
 from onejob.diagnosis import diagnose
-from onejob.store import JobStore, Level
+from onejob.store import Finding, JobStore, Level
 from onejob.stores import open_store
-from onejob.stores.postgres import findings, signals
+from onejob.stores.postgres import checkup, findings, signals
 from onejob.testing.conformance.steps import job, put, started_ids
 
 LONG_ENOUGH = 1.1
@@ -127,6 +132,10 @@ async def names(store: JobStore) -> list[str]:
     return [finding.name for finding in await diagnose(store)]
 
 
+async def found(store: JobStore, name: str) -> list[Finding]:
+    return [finding for finding in await store.checkup() if finding.name == name]
+
+
 async def test_notifications_that_do_not_arrive_are_found_and_said_once(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,6 +177,131 @@ async def test_notifications_that_arrive_are_no_finding(
     assert time.monotonic() - began > 0.4, "they were seen to arrive, so that nobody has to look often"
 
 
+@asynccontextmanager
+async def another_user(admin_url: str, owner_url: str) -> AsyncIterator[tuple[str, psycopg.AsyncConnection]]:
+    """The URL of the same store for a user whom nobody gave anything, and a hand that may."""
+    owner = owner_url.partition("//")[2].partition("@")[0]
+    user = f"{owner}_app"
+    async with await psycopg.AsyncConnection.connect(admin_url, autocommit=True) as admin:
+        await admin.execute(f"create role {user} login")
+        try:
+            yield owner_url.replace(f"//{owner}@", f"//{user}@") + "&migrate=never", admin
+        finally:
+            await admin.execute(f"drop owned by {user}; drop role {user}")
+
+
+async def test_a_user_of_few_rights_is_told_what_he_lacks_and_whom_he_cannot_see(
+    postgres: Any, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "OLD_TRANSACTION", 0)
+    monkeypatch.setattr(findings, "on_bloat", lambda _: iter((Finding(Level.WARNING, "bloat", "", ""),)))
+    async with another_user(postgres.url, postgres_url) as (url, admin), stranger(postgres_url) as owner:
+        store = open_store(url)
+        user = url.partition("//")[2].partition("@")[0]
+        [lacking] = await found(store, "no_rights")
+        assert f"grant usage on schema {owner.schema} to {user}" in lacking.remedy
+        await owner.say(f"grant usage on schema {{schema}} to {user}")
+        [lacking] = await found(store, "no_rights")
+        assert "job" in lacking.what
+        await owner.say(f"grant select, insert, update, delete on all tables in schema {{schema}} to {user}")
+        assert await errors(store) == []
+
+        held = await put(store, job())
+        pid = f"Session {owner.connection.get_server_pid()} "
+        async with owner.connection.transaction():
+            await owner.say("select from {schema}.job where id = $1::text::uuid for update", held.id)
+            [delay] = await store.delays(held.id)
+            assert (delay.session, delay.age, delay.query) == (owner.connection.get_server_pid(), None, "")
+            [unseen] = await found(store, "unseen_sessions")
+            assert unseen.remedy == f"As a superuser: grant pg_read_all_stats to {user}."
+            assert not [one for one in await found(store, "long_transaction") if pid in one.what]
+            await admin.execute(f"grant pg_read_all_stats to {user}")
+            assert await found(store, "unseen_sessions") == []
+            assert [one for one in await found(store, "long_transaction") if pid in one.what]
+        await store.close()
+
+
+async def test_sessions_that_wait_for_each_other_are_named(
+    store: JobStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "LONG_WAIT", 0)
+    held = await put(store, job())
+    lock = "select from {schema}.job where id = $1::text::uuid for update"
+    async with stranger(postgres_url) as one, stranger(postgres_url) as other:
+        async with one.connection.transaction():
+            await one.say(lock, held.id)
+            waiting = asyncio.create_task(other.say(lock, held.id))
+
+            async def is_found() -> bool:
+                return len(await found(store, "lock_wait")) == 1
+
+            async with asyncio.timeout(30):
+                await eventually(is_found)
+            [wait] = await found(store, "lock_wait")
+            pids = (other.connection.get_server_pid(), one.connection.get_server_pid())
+            assert wait.what.startswith(f"Session {pids[0]} (billing) has waited ")
+            assert f"which session {pids[1]} (billing) holds (idle in transaction, in a" in wait.what
+            assert f"pg_terminate_backend({pids[1]})" in wait.remedy
+        await waiting
+    assert await found(store, "lock_wait") == []
+
+
+async def test_an_index_that_was_left_half_built_is_found(store: JobStore, postgres_url: str) -> None:
+    await put(store, job())
+    await put(store, job())
+    async with stranger(postgres_url) as other:
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await other.say("create unique index concurrently half on {schema}.job (task)")
+        [broken] = await found(store, "invalid_index")
+        assert broken.remedy == f"reindex index concurrently {other.schema}.half; and so on."
+        await other.say("drop index {schema}.half")
+
+
+async def test_what_holds_back_vacuum_without_a_session_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that was prepared and left, and the slot of a replica that is gone."""
+    monkeypatch.setattr(checkup, "OLD_TRANSACTION", 0)
+    with PostgresServer(max_prepared_transactions="2", wal_level="replica", max_wal_senders="2") as server:
+        store = open_store(server.url)
+        await put(store, job())
+        assert await found(store, "long_transaction") == []
+        server.execute("begin; create table left_open (); prepare transaction 'forgotten'")
+        [prepared] = await found(store, "long_transaction")
+        assert "The prepared transaction 'forgotten' of postgres has been open for" in prepared.what
+        assert "rollback prepared 'forgotten'" in prepared.remedy
+        await leave_a_slot(server, "copy")
+        [slot] = [one for one in await found(store, "long_transaction") if "slot" in one.what]
+        assert slot.what.startswith("The replication slot copy (not in use) is ")
+        server.execute("select pg_drop_replication_slot('copy')")
+        server.execute("rollback prepared 'forgotten'")
+        assert await found(store, "long_transaction") == []
+        await store.close()
+
+
+async def leave_a_slot(server: PostgresServer, name: str) -> None:
+    """Be a replica that has said which transactions its own readers see, and goes."""
+    [(xmin, place)] = server.execute(
+        "select pg_snapshot_xmin(pg_current_snapshot()), pg_current_wal_lsn()::text"
+    )
+    server.execute(f"select pg_create_physical_replication_slot('{name}')")
+    replica = PGconn.connect(f"{server.url}?replication=true".encode())
+    try:
+        started = replica.exec_(f"START_REPLICATION SLOT {name} PHYSICAL {place}".encode())
+        assert started.status == ExecStatus.COPY_BOTH, started.error_message
+        replica.put_copy_data(struct.pack("!cqiiii", b"h", 0, int(str(xmin)), 0, 0, 0))
+        replica.flush()
+        await eventually(
+            lambda: says(server, "select exists (select from pg_replication_slots where xmin is not null)")
+        )
+    finally:
+        replica.finish()
+    await eventually(lambda: says(server, "select not active from pg_replication_slots"))
+
+
+async def says(server: PostgresServer, question: str) -> bool:
+    [(answer,)] = server.execute(question)
+    return answer
+
+
 async def test_a_table_full_of_dead_rows_is_found(
     new_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +314,6 @@ async def test_a_table_full_of_dead_rows_is_found(
         await other.say("delete from {schema}.flag")
         await other.say("select pg_stat_force_next_flush()")
         await other.say("select")
-        [found] = [one for one in await store.checkup() if one.name == "bloat"]
-    assert "Table flag has 30 dead rows beside 0 live ones" in found.what
+        [bloat] = await found(store, "bloat")
+    assert "Table flag has 30 dead rows beside 0 live ones" in bloat.what
     await store.close()

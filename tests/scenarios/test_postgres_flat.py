@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import msgspec
 import pytest
-from interleaving import COALESCE, LANE, LATEST, ONCE
+from interleaving import COALESCE, LANE, LATEST, ONCE, RESTART
+from plans import growing
 from servers.stepping import Play, Session
 
-from onejob.core.job import Claimed, JobId, Lease, NewJob, WorkerId
-from onejob.core.lane import LanePlan, Rate
+from onejob.core.chain import continuation_id
+from onejob.core.dedup import Unique
+from onejob.core.job import ChainId, Claimed, JobId, Lease, NewJob, WorkerId
+from onejob.core.lane import LanePlan, QueueChange, Rate
 from onejob.core.lifecycle import Move, Settlement
 from onejob.store import Amendment, Ask, Beat, JobFilter, Retention
-from onejob.stores.postgres import beating, inspect, limits, settle
+from onejob.stores.postgres import beating, inspect, limits, scheduling, settle
 from onejob.stores.postgres.steps import Steps
+from onejob.testing.conformance.schedules import schedule
 from onejob.testing.conformance.steps import digest_of, job, put, start
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,7 +31,10 @@ CROWD = 20_000
 BATCH = 20
 READS = 1_500
 """Rows and entries of indexes that an operation on one batch may read, in all tables together."""
+WISH = Ask(WorkerId("w"), ("q",), BATCH)
+DEBOUNCE = Unique.debounce(60)
 RATED = LanePlan("rated", rate=Rate(5, 60_000))
+WAITING_IN = "case n % 4 when 0 then 'crowd' when 1 then 'limited' else 'q' end"
 Operation = Callable[[Session], Awaitable[object]]
 
 _READ = """
@@ -55,13 +64,25 @@ async def prepared(play: Play) -> dict[str, Operation]:
     await store.enqueue([job(queue="lanes", lane=LanePlan(f"lane {number}")) for number in range(BATCH)])
     await store.enqueue([job(queue="rates", lane=RATED) for _ in range(BATCH)])
     await put(store, job(queue="due", delay=1))
-    play.clock.advance(0.002)
+    await store.set_queue("limited", QueueChange(concurrency=BATCH, rate=Rate(BATCH, per=60)))
+    await store.enqueue([job(queue="limited") for _ in range(BATCH)])
+    await store.enqueue([job(priority=9) for _ in range(BATCH)])
+    await put(store, job(unique=RESTART, key="restart"))
+    await put(store, job(unique=DEBOUNCE, key="debounce"))
+    awaited, failing = [await _started(play, queue, [job(queue=queue)]) for queue in ("awaited", "failing")]
+    waits = msgspec.structs.replace(job(queue="after"), blockers=(awaited[0].id,))
+    await put(store, waits)
+    await store.put_schedules([schedule(play.clock)])
+    play.clock.advance(11)
 
-    def settling(jobs: list[Claimed], move: Move, **settings: int) -> Operation:
+    def settling(jobs: list[Claimed], move: Move, **settings: Any) -> Operation:
         done = [Settlement(one.lease, move, **settings) for one in jobs]
-        wish = Ask(WorkerId("w"), ("q",), BATCH)
-        return lambda session: session.act(lambda work: settle.settle(work, done, wish, os.urandom(8))).done()
+        return lambda session: session.act(lambda work: settle.settle(work, done, WISH, os.urandom(8))).done()
 
+    def goes_on(one: Claimed) -> NewJob:
+        return job(id=continuation_id(ChainId(one.id), 1), queue="chain")
+
+    ends = [Settlement(one.lease, Move.COMPLETE, then=goes_on(one)) for one in bare]
     stale = [Claimed(Lease(one.id, b"stale"), *_rest(one)) for one in bare]
     return {
         "one job": lambda session: session.enqueue(job()).done(),
@@ -77,12 +98,24 @@ async def prepared(play: Play) -> dict[str, Operation]:
             *(job(unique=ONCE, key=f"kept {number}") for number in range(BATCH)), repetitive=True
         ).done(),
         "an update": lambda session: session.enqueue(job(unique=LATEST, key="latest", payload=b"2")).done(),
+        "a restart": lambda session: session.enqueue(job(unique=RESTART, key="restart")).done(),
+        "a postponement": lambda session: session.enqueue(job(unique=DEBOUNCE, key="debounce")).done(),
         "jobs of a lane": lambda session: session.enqueue(job(lane=LANE), job(lane=LANE)).done(),
         "a claim": lambda session: session.claim(limit=BATCH).done(),
         "a claim where nothing is": lambda session: session.claim(queues=("nothing",)).done(),
         "a claim of what is due": lambda session: session.claim(queues=("due",)).done(),
         "a claim in lanes": lambda session: session.claim(queues=("lanes",)).done(),
         "a claim in a lane with a rate": lambda session: session.claim(queues=("rates",)).done(),
+        "a claim within limits": lambda session: session.claim(queues=("limited",), limit=BATCH).done(),
+        "a claim of several queues": lambda session: session.claim(
+            queues=("nothing", "q"), limit=BATCH
+        ).done(),
+        "schedules that are due": looking(scheduling.due, BATCH),
+        "ends of chains that go on": lambda session: session.act(
+            lambda work: settle.settle(work, ends, WISH, os.urandom(8))
+        ).done(),
+        "an end that somebody waits for": settling(awaited, Move.COMPLETE),
+        "a dead letter": settling(failing, Move.FAIL, dead_letter="dead"),
         "bare ends": settling(bare, Move.COMPLETE),
         "ends of keys": settling(keyed, Move.COMPLETE),
         "retries": settling(bare, Move.RETRY, delay=1_000),
@@ -104,6 +137,7 @@ def looks(id: JobId) -> dict[str, Operation]:
         "a key": looking(inspect.key, digest_of("kept 1")),
         "a page of jobs": looking(inspect.jobs, JobFilter(), BATCH, None),
         "a lane": looking(limits.lane, "lanes", "lane 1"),
+        "dead letters": looking(inspect.dead, "buried", 0, BATCH),
         "followers": looking(inspect.followers, id),
         "blocked": looking(inspect.blocked, id, BATCH),
     }
@@ -125,11 +159,28 @@ async def test_no_operation_reads_what_it_does_not_deal_with(new_postgres_url: s
         found = await reads(play, await play.ours(), operations)
         found |= await reads(play, await play.reader(), looks(seen.id))
         assert (_many(found), _many(by_old_plans)) == ({}, {})
+        assert growing(play.url, play.address.schema) == {}
+        await user.execute(f"drop index {play.address.schema}.job_waiting")
+        without = await reads(play, await play.ours(), {"a claim": operations["a claim"]})
+        assert _many(without) != {}, "so it would be seen"
+        assert growing(play.url, play.address.schema, ("claim.start",)) != {}
 
 
 async def analyse(play: Play, user: Session) -> None:
     """Let the planner know what there is."""
-    tables = ("job", "key", "lane", "touch", "start", "blocker", "recheck", "flag", "worker", "queue")
+    tables = (
+        "job",
+        "key",
+        "lane",
+        "touch",
+        "start",
+        "blocker",
+        "recheck",
+        "flag",
+        "worker",
+        "queue",
+        "schedule",
+    )
     await user.execute(f"analyze {', '.join(f'{play.address.schema}.{table}' for table in tables)}")
 
 
@@ -161,7 +212,8 @@ async def crowd(play: Play) -> None:
     await put(play.store, job(queue="crowd of lanes", lane=LANE))
     await start(play.store, queues=("crowd of lanes",))
     [ended] = await _started(play, "ended", [job(queue="ended")])
-    await play.store.settle([Settlement(ended.lease, Move.COMPLETE)])
+    [failed] = await _started(play, "failed", [job(queue="failed")])
+    await play.store.settle([Settlement(ended.lease, Move.COMPLETE), Settlement(failed.lease, Move.FAIL)])
     columns = [
         name
         for (name,) in await user.execute(
@@ -170,17 +222,21 @@ async def crowd(play: Play) -> None:
         )
     ]
     for kind, new in (
-        ("state = 'waiting' and digest is null", {"queue": "case n % 2 when 0 then 'crowd' else 'q' end"}),
+        ("state = 'waiting' and digest is null", {"queue": WAITING_IN, "priority": "n % 3"}),
         ("state = 'delayed'", {"due": "due + n"}),
         ("key is not null", {"digest": "decode(md5(n::text), 'hex')"}),
         ("lane is not null", {"lane": "n::text"}),
         ("state = 'completed'", {"ended": "ended - n"}),
+        (
+            "state = 'failed'",
+            {"ended": "ended - n", "origin_queue": "'buried'", "origin": "md5(n::text)::uuid"},
+        ),
     ):
         copied = {"id": "md5(state || coalesce(lane, key, '') || n)::uuid", **new}
         values = ", ".join(copied.get(name, name) for name in columns)
         await user.execute(
             f"insert into {schema}.job ({', '.join(columns)}) select {values} "
-            f"from (select * from {schema}.job where {kind} and queue in ('crowd', 'crowd of lanes', 'ended') limit 1) j, "
+            f"from (select * from {schema}.job where {kind} and queue in ('crowd', 'crowd of lanes', 'ended', 'failed') limit 1) j, "
             f"generate_series(1, {CROWD}) n"
         )
     await user.execute(
@@ -191,6 +247,22 @@ async def crowd(play: Play) -> None:
     await user.execute(
         f"insert into {schema}.lane (queue, key, concurrency, hold) "
         f"select queue, lane, 1, false from {schema}.job where queue = 'crowd of lanes' on conflict do nothing"
+    )
+    # Chains that go on, who waits for others, and schedules of which none is due.
+    await user.execute(
+        f"update {schema}.job set chain = md5('chain' || seq)::uuid, chain_index = 1 where queue = 'ended' and chain is null"
+    )
+    await user.execute(
+        f"insert into {schema}.blocker (job, place, chain, needed, live) "
+        f"select md5('waits' || n)::uuid, 0, md5('chain' || n % 100)::uuid, true, true from generate_series(1, {CROWD}) n"
+    )
+    await user.execute(
+        f"insert into {schema}.schedule (id, definition, declared, paused, since, next, fired, updated, revision) "
+        f"select 'other ' || n, definition, declared, n % 2 = 0, since, next + 10000000000 * (n % 2), 0, updated, 1 "
+        f"from {schema}.schedule, generate_series(1, {CROWD}) n"
+    )
+    await user.execute(
+        f"insert into {schema}.touch (queue, lane) select 'crowd of lanes', n::text from generate_series(1, {CROWD}) n"
     )
     # In the queue whose rates are looked at: lanes with a rate of their own, and starts that theirs count.
     await user.execute(

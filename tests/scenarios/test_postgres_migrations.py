@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from typing import Any
 
 import asyncpg
 import pytest
 from stage import eventually
 
-from onejob import App, SchemaMismatch, Unique
+from onejob import App, SchemaMismatch, StoreBusy, Unique
 from onejob.store import Settled
 from onejob.stores import open_store
 from onejob.stores.postgres import migrate
@@ -141,6 +142,96 @@ async def test_a_job_that_ran_while_tables_changed_is_settled_by_its_old_worker(
     assert (await start_one(newer)).id == follower.id
     await older.close()
     await newer.close()
+
+
+async def test_a_step_that_somebody_keeps_from_a_table_holds_up_nobody_and_names_him(
+    new_postgres_url: str, upgrade: Any
+) -> None:
+    older = open_store(new_postgres_url)
+    await put(older, job())
+    upgrade()
+    newer = open_store(f"{new_postgres_url}&patience=2")
+    address, _, schema = new_postgres_url.partition("?schema=")
+    user = await asyncpg.connect(address, server_settings={"application_name": "billing"})
+    async with asyncio.timeout(PATIENCE):
+        async with user.transaction():
+            await user.execute(f"select from {schema}.job")
+            migrating = asyncio.create_task(newer.migrate())
+            calls = 0
+            while not migrating.done():
+                began = time.monotonic()
+                await put(older, job())
+                assert await finish(older, await start_one(older)) is Settled.DONE
+                assert time.monotonic() - began < 1.5, "no call waits for the user"
+                calls += 1
+            with pytest.raises(
+                StoreBusy, match=rf"locked: session {user.get_server_pid()} \(billing\), in a tr"
+            ):
+                await migrating
+            assert calls > 2
+            assert await version(new_postgres_url) == str(migrate.known() - 1)
+            migrating = asyncio.create_task(newer.migrate())
+            await eventually(lambda: is_seen_waiting(user, schema))
+        await migrating
+    assert await version(new_postgres_url) == str(migrate.known())
+    await asyncio.gather(user.close(), older.close(), newer.close())
+
+
+async def is_seen_waiting(user: Any, schema: str) -> bool:
+    return await user.fetchval(
+        "select exists (select from pg_locks where relation = $1::text::regclass and not granted)",
+        f"{schema}.job",
+    )
+
+
+async def test_the_script_brings_a_store_of_the_first_version_up_to_date(
+    new_postgres_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = list(FILES.migrations)
+    monkeypatch.setitem(FILES.__dict__, "migrations", known[:1])
+    older = open_store(new_postgres_url)
+    await put(older, job())
+    claimed = await start_one(older)
+    monkeypatch.setitem(FILES.__dict__, "migrations", known)
+    newer = open_store(f"{new_postgres_url}&migrate=never")
+    script = await newer.migration_script()
+    address, _, schema = new_postgres_url.partition("?schema=")
+    owner, user = await asyncpg.connect(address), await asyncpg.connect(address)
+    async with user.transaction():
+        await user.execute(f"lock table {schema}.job in share update exclusive mode")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await owner.execute(script)
+        await owner.execute("rollback")
+    assert await version(new_postgres_url) == "1"
+    await owner.execute(script)
+    assert await version(new_postgres_url) == str(len(known))
+    assert await newer.migration_script() == ""
+    there, *others = [
+        await shape(user, url.partition("?schema=")[2]) for url in (new_postgres_url, postgres_url)
+    ]
+    assert others == [there]
+    await put(newer, job())
+    assert await finish(older, claimed) is Settled.DONE
+    await asyncio.gather(owner.close(), user.close(), older.close(), newer.close())
+
+
+async def shape(connection: Any, schema: str) -> list[tuple[Any, ...]]:
+    """Tables and indexes with their settings, and the columns of each."""
+    return [
+        tuple(row)
+        for row in await connection.fetch(
+            """
+            select c.relname, c.relkind, c.reloptions, array_agg(a.attname || ' ' || a.atttypid::regtype order by a.attnum)
+            from pg_class c
+            join pg_namespace n on n.oid = c.relnamespace
+            join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+            where n.nspname = $1
+            group by c.oid
+            order by 1
+            """,
+            schema,
+        )
+    ]
 
 
 @pytest.mark.parametrize("there", range(1, len(FILES.migrations)))

@@ -9,12 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Literal, Self
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 READY = b"Z\x00\x00\x00\x05"
 """How the last message of every answer of PostgreSQL begins."""
 NOTIFICATION = b"A"
 Act = Literal["cut before", "cut after", "hold"]
+
+
+def url_of(server: asyncio.Server | None, parts: SplitResult) -> str:
+    """The URL by which one comes to a server of ours that stands before another."""
+    assert server is not None
+    host, port = server.sockets[0].getsockname()[:2]
+    user = parts.netloc.rpartition("@")[0]
+    return urlunsplit(parts._replace(netloc=f"{user}@{host}:{port}"))
 
 
 class Trap:
@@ -53,10 +61,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        assert self._server is not None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        user = self._parts.netloc.rpartition("@")[0]
-        return urlunsplit(self._parts._replace(netloc=f"{user}@{host}:{port}"))
+        return url_of(self._server, self._parts)
 
     def trap(self, words: bytes, act: Act) -> Trap:
         """Cut the connection before the server hears these words, or after it has answered; or hold the answer back."""

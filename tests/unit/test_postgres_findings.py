@@ -97,6 +97,17 @@ def test_what_others_do_to_it() -> None:
     assert "Session 7 (a) has waited 6 s for a lock on our tables, which session 8 holds" in wait.what
 
 
+def test_whom_one_cannot_see_is_said_once_for_all_where_dead_rows_stay() -> None:
+    assert findings(facts(unseen=(1, ["billing"]))) == []
+    bloat = [("job", 10, MANY_DEAD, 2**20, None, True)]
+    [_, one] = findings(facts(unseen=(1, ["billing"]), bloat=bloat))
+    assert (one.level, one.name) == ("warning", "unseen_sessions")
+    assert one.what.startswith("1 session of other users (billing) cannot be looked into")
+    assert one.remedy == "As a superuser: grant pg_read_all_stats to me."
+    [_, many] = findings(facts(unseen=(9, [*"abcdefg"]), bloat=bloat))
+    assert many.what.startswith("9 sessions of other users (a, b, c, d, e, …) cannot")
+
+
 def test_dead_rows_count_once_they_are_many_and_more_than_the_live_ones() -> None:
     assert only(on_bloat([("job", 10, MANY_DEAD, 2**20, None, True)])) == ("warning", "bloat")
     assert only(on_bloat([("job", 10, MANY_DEAD, 2**20, 90, False)])) == ("warning", "bloat")

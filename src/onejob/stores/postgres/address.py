@@ -59,7 +59,7 @@ class Address(msgspec.Struct, frozen=True):
     """Host, port and database, as messages name them."""
     schema: str = DEFAULT_SCHEMA
     pool: int = POOL
-    """Connections for calls at most, and as many again for open transactions."""
+    """Connections for calls at most, as many again for open transactions, and a quarter of it for reading."""
     patience: float = PATIENCE
     statement_timeout: float = PATIENCE
     pooled: bool = False

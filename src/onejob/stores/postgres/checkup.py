@@ -54,6 +54,7 @@ async def gather(link: Link, engine: Engine) -> Facts:
             )
     return msgspec.structs.replace(
         facts,
+        unseen=(await link.fetch("checkup.unseen", ()))[0],
         transactions=await link.fetch("checkup.old_transactions", (OLD_TRANSACTION, OLD_SLOT)),
         lock_waits=await link.fetch("checkup.lock_waits", (schema, LONG_WAIT)),
     )

@@ -54,7 +54,10 @@ class Link:
 
     __slots__ = ("_pooled", "_prepared", "_schema", "begin", "committed", "connection", "idle_since")
 
-    def __init__(self, connection: Connection, address: Address) -> None:
+    def __init__(
+        self, connection: Connection, address: Address, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings` beside those of all our connections."""
         self.connection = connection
         self._schema = address.schema
         self._pooled = address.pooled
@@ -63,12 +66,12 @@ class Link:
         self.committed = False
         """The operation that runs on it, or ran last, had statements that committed by themselves."""
         # A pooler gives every transaction another session: what a session should keep is said in each.
-        self.begin = BEGIN if not address.pooled else f"{BEGIN}; {_settings(address, 'set local')}"
+        self.begin = f"{BEGIN}; {_said('set local', address, settings)}" if address.pooled else BEGIN
 
     async def fetch(self, name: str, parameters: tuple[Any, ...]) -> list[Row]:
         """Run a statement of ours and return its rows."""
         if self._pooled:
-            rows = await self.connection.fetch(sql(name, self._schema), *parameters)
+            rows = await self._fetch_pooled(sql(name, self._schema), parameters)
         else:
             prepared = self._prepared.get(name)
             if prepared is None:
@@ -80,6 +83,21 @@ class Link:
     async def execute(self, text: str) -> str:
         """Run plain SQL without parameters and return its status."""
         return await self.connection.execute(text)
+
+    async def commit(self) -> None:
+        """End the transaction that is open on it, and make sure that it counts."""
+        status = await self.execute("commit")
+        if status != "COMMIT":
+            # The server answers so when a statement failed before, and the operation went on as if it had not.
+            raise OnejobError(
+                "A transaction was rolled back by the server, though no statement of it was seen to fail."
+            )
+
+    async def roll_back(self) -> None:
+        """End it because of an error, which is on its way and is not to be hidden by another."""
+        if not self.connection.is_closed():
+            with suppress(Exception):
+                await self.execute("rollback")
 
     def is_sound(self) -> bool:
         """True if another operation may use it."""
@@ -94,6 +112,19 @@ class Link:
         """Drop it at once, without a word."""
         self.connection.terminate()
 
+    async def _fetch_pooled(self, text: str, parameters: tuple[Any, ...]) -> list[Any]:
+        """A statement outside of a transaction has one of its own: else it would wait for locks without an end."""
+        if self.connection.is_in_transaction():
+            return await self.connection.fetch(text, *parameters)
+        await self.execute(self.begin)
+        try:
+            rows = await self.connection.fetch(text, *parameters)
+        except Exception:
+            await self.roll_back()
+            raise
+        await self.commit()
+        return rows
+
 
 async def connect(address: Address, *, settings: Mapping[str, str] | None = None) -> Link:
     """Open a connection with our settings, which are set one by one: poolers refuse them at the start."""
@@ -101,12 +132,11 @@ async def connect(address: Address, *, settings: Mapping[str, str] | None = None
     try:
         _keep_alive(connection)
         if not address.pooled:
-            more = "".join(f"; set {name} = '{value}'" for name, value in (settings or {}).items())
-            await connection.execute(_settings(address, "set") + more, timeout=_CONNECT)
+            await connection.execute(_said("set", address, settings), timeout=_CONNECT)
     except BaseException:
         connection.terminate()
         raise
-    return Link(connection, address)
+    return Link(connection, address, settings)
 
 
 async def _opened(address: Address) -> Connection:
@@ -156,15 +186,14 @@ async def drive(link: Link, steps: Steps[T], *, joined: bool = False) -> T:
                 statement = steps.send(rows)
     except StopIteration as end:
         if begun:
-            await _commit(link)
+            await link.commit()
         return end.value
     except asyncio.CancelledError:
         steps.close()
         raise
     except BaseException:
-        if begun and not link.connection.is_closed():
-            with suppress(Exception):
-                await link.execute("rollback")
+        if begun:
+            await link.roll_back()
         raise
 
 
@@ -178,23 +207,16 @@ def driver() -> Any:
     return asyncpg
 
 
-async def _commit(link: Link) -> None:
-    status = await link.execute("commit")
-    if status != "COMMIT":
-        # The server answers so when a statement failed before, and the operation went on as if it had not.
-        raise OnejobError(
-            "A transaction was rolled back by the server, though no statement of it was seen to fail."
-        )
-
-
-def _settings(address: Address, how: str) -> str:
-    chosen = {
+def _said(how: str, address: Address, settings: Mapping[str, str] | None) -> str:
+    """The settings of a connection as SQL; `how`: for a session or for a transaction."""
+    chosen: dict[str, object] = {
         "lock_timeout": LOCK_TIMEOUT,
         "statement_timeout": round(address.statement_timeout * 1000),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
         "jit": "off",  # its compilation takes longer than any of our statements
+        **(settings or {}),
     }
-    return "; ".join(f"{how} {name} = {value}" for name, value in chosen.items())
+    return "; ".join(f"{how} {name} = '{value}'" for name, value in chosen.items())
 
 
 def _keep_alive(connection: Connection) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from onejob.absorbing import Absorbing, Count
 from onejob.core.errors import OnejobError, StoreBusy, StoreClosed, StoreUnavailable
+from onejob.first_answer import FirstAnswer
 from onejob.home import Home, Limit
 from onejob.stores.postgres import absorbing, migrate
 from onejob.stores.postgres.address import Address
@@ -60,6 +62,9 @@ class Engine:
         self.address = address
         self._clock = clock
         self.home = Home("onejob-postgres", self._drop_everything)
+        self._longest = max(address.patience, address.statement_timeout) + _GRACE
+        """Seconds after which any call is given up."""
+        self._first_answer = FirstAnswer(f"PostgreSQL at {address.place}", address.patience)
         self._closed = False
         self._ready = False
         self._preparing: asyncio.Task[None] | None = None
@@ -74,6 +79,8 @@ class Engine:
         self.signals = Signals(address, self.home, lambda make: self._run_beside(make, ready=False))
         self._absorbing = Absorbing(self._write_counts)
         self._guesses = Guesses()
+        self._thread_turn = threading.Lock()
+        """Whose thread asks by itself. One that is interrupted at the wrong moment keeps it, and all others go together."""
         self._near: dict[asyncio.AbstractEventLoop, list[Near]] = {}
 
     @asynccontextmanager
@@ -150,8 +157,20 @@ class Engine:
     async def at_home(self, make: Callable[[], Any]) -> Any:
         """Run a coroutine of ours on our own event loop."""
         if self._closed:
-            raise StoreClosed(f"The store at {self.address.place} has been closed.")
+            raise self._gone()
         return await self.home.run(make)
+
+    def run_from_thread(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+        """As `at_home`, from a thread that has no event loop, and waits. None: nothing was asked, for another thread does so."""
+        if self._closed:
+            raise self._gone()
+        turn = self._thread_turn
+        if self.home.is_here or not turn.acquire(blocking=False):
+            return None
+        try:
+            return self.home.run_from_thread(make)
+        finally:
+            turn.release()
 
     async def _perform(
         self,
@@ -164,7 +183,7 @@ class Engine:
         spent: float = 0.0,
     ) -> T:
         """`again`: an earlier try may have counted, and took so long. `begun`: it has come to its transaction elsewhere."""
-        work = Work()
+        work: Work | None = None
 
         async def once(link: Link, again: bool) -> T:
             nonlocal work, begun
@@ -175,7 +194,8 @@ class Engine:
             return await drive(link, make(work))
 
         result = await self.tries(once, pool, again=again, spent=spent)
-        self.committed(work)
+        if work is not None:
+            self.committed(work)
         return result
 
     async def _run_beside(self, make: Make[T], *, ready: bool = True) -> T:
@@ -211,6 +231,7 @@ class Engine:
         """
         limit = Limit(self._longest, spent)
         self._under_way.add(limit)
+        watch = self._first_answer.watch()
         number = 0
         link: Link | None = None
         try:
@@ -218,7 +239,7 @@ class Engine:
                 try:
                     if ready and not self._ready:
                         await self._prepare()
-                    link = await pool.take()
+                    link = pool.idle() or await pool.take()
                     result = await use(link, again)
                 except Exception as error:
                     if link is not None:
@@ -231,9 +252,12 @@ class Engine:
                         if found is error:
                             raise
                         raise found from error
+                    if is_lost(error):
+                        self._first_answer.failed(error)
                     number += 1
                     await asyncio.sleep(pause)
                 else:
+                    self._first_answer.came()
                     if not keep:
                         pool.give_back(link)
                     return result
@@ -246,12 +270,12 @@ class Engine:
             raise self._too_late(pool, waiting=link is None, may_count=again or link is not None) from None
         finally:
             limit.handle.cancel()
+            if watch is not None:
+                watch.cancel()
             self._under_way.discard(limit)
 
-    @property
-    def _longest(self) -> float:
-        """Seconds after which any call is given up."""
-        return max(self.address.patience, self.address.statement_timeout) + _GRACE
+    def _gone(self) -> StoreClosed:
+        return StoreClosed(f"The store at {self.address.place} has been closed.")
 
     def _put_away(self, link: Link, pool: Pool, error: Exception) -> None:
         stale = sqlstate(error) in {READ_ONLY, *NO_STATEMENT} or passes(error)
@@ -272,16 +296,16 @@ class Engine:
         address = self.address
         if not self._ready and self._preparing is not None:
             return StoreUnavailable(
-                f"PostgreSQL at {address.place} has not answered for {address.patience:g} seconds, or its tables are still "
+                f"PostgreSQL at {address.place} has not answered for {address.patience:g} s, or its tables are still "
                 "being brought up to date; nothing was stored. Try again."
             )
         if waiting and pool.is_full():
             return StoreBusy(
                 f"All {pool.size} connections to PostgreSQL at {address.place} stayed in use for "
-                f"{address.patience:g} seconds: raise ?pool= in the store's URL, or keep transactions short."
+                f"{address.patience:g} s: raise ?pool= in the store's URL, or keep transactions short."
             )
         return StoreUnavailable(
-            f"PostgreSQL at {address.place} did not answer for {address.patience:g} seconds; {outcome(may_count)}. Try again, or "
+            f"PostgreSQL at {address.place} did not answer for {address.patience:g} s; {outcome(may_count)}. Try again, or "
             "raise ?patience=SECONDS in the store's URL."
         )
 

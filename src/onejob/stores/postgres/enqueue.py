@@ -12,14 +12,14 @@ from typing import Final
 
 from onejob.core.errors import KeyBusy, OnejobError, shown
 from onejob.core.job import NewJob, State
-from onejob.core.judge import Answer, Outcome, judge
+from onejob.core.judge import Answer, Outcome, first_due
 from onejob.stores.postgres import blocking, lanes, swift
 from onejob.stores.postgres.blocking import Waits
 from onejob.stores.postgres.changing import Plans, change_as_seen, insert, write
 from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION, sqlstate
-from onejob.stores.postgres.holding import Kinds, Seen, lock_keys, lock_rows, memory, read, settings, take
+from onejob.stores.postgres.holding import Kinds, Seen, lock_keys, lock_rows, read, settings, take
 from onejob.stores.postgres.judging import Judgement
-from onejob.stores.postgres.steps import Steps, ask, begin
+from onejob.stores.postgres.steps import Statement, Steps, ask, begin
 from onejob.stores.postgres.work import Work
 
 _NOTHING: Final = (None,) * 7
@@ -40,12 +40,16 @@ def enqueue(work: Work, jobs: Sequence[NewJob], *, alone: bool = False) -> Steps
     if not jobs:
         return []
     try:
-        if all(job.plan is None and job.lane is None and not job.blockers for job in jobs):
+        if len(jobs) == 1:
+            [job] = jobs
+            if job.lane is None and not job.blockers:
+                if job.plan is None:
+                    return (yield from _bare(work, job))
+                answers = yield from _one(work, job)
+                if answers is not None:
+                    return answers
+        elif all(job.plan is None and job.lane is None and not job.blockers for job in jobs):
             return (yield from _plain(work, jobs, careful=work.again or not alone))
-        if len(jobs) == 1 and jobs[0].lane is None and not jobs[0].blockers:
-            answers = yield from _one(work, jobs[0])
-            if answers is not None:
-                return answers
         elif alone and not work.again and (answers := (yield from swift.accept(work, jobs))) is not None:
             return answers
         return (yield from _together(work, jobs))
@@ -66,26 +70,31 @@ def busy(jobs: Sequence[NewJob]) -> KeyBusy:
     )
 
 
-def _plain(work: Work, jobs: Sequence[NewJob], *, careful: bool) -> Steps[list[Answer]]:
-    """Jobs without key, lane and blockers: one statement."""
-    work.tell("work", {job.queue for job in jobs})
-    if len(jobs) == 1:
-        [job] = jobs
-        yield from ask(
-            "enqueue.insert_job",
+def _bare(work: Work, job: NewJob) -> Steps[list[Answer]]:
+    """One job without key, lane and blockers."""
+    work.tell("work", (job.queue,))
+    yield Statement(
+        "enqueue.insert_job",
+        (
             work.now,
             job.id,
             job.queue,
             job.task,
-            State.DELAYED if job.delay > 0 else State.WAITING,
+            _DELAYED if job.delay > 0 else _WAITING,
             job.priority,
             job.delay,
             job.expires,
             job.payload,
             job.options,
             job.max_crashes,
-        )
-        return [Answer(job.id, Outcome.CREATED)]
+        ),
+    )
+    return [Answer(job.id, _CREATED)]
+
+
+def _plain(work: Work, jobs: Sequence[NewJob], *, careful: bool) -> Steps[list[Answer]]:
+    """Several jobs without key, lane and blockers: one statement."""
+    work.tell("work", {job.queue for job in jobs})
     kinds = Kinds()
     numbers: list[int] = []
     of: dict[tuple[object, ...], int] = {}
@@ -126,7 +135,6 @@ def _one(work: Work, job: NewJob) -> Steps[list[Answer] | None]:
     """One job with a key, by itself; None if that takes a transaction."""
     plan = job.plan
     assert plan is not None
-    due = judge(job, None, 0).due
     rows = yield from ask(
         "enqueue.one",
         work.now,
@@ -135,8 +143,8 @@ def _one(work: Work, job: NewJob) -> Steps[list[Answer] | None]:
         job.queue,
         job.task,
         job.id,
-        *memory(plan),
-        due,
+        *plan.rules.memory,
+        first_due(job, 0),
         job.priority,
         job.expires,
         job.payload,
@@ -149,8 +157,8 @@ def _one(work: Work, job: NewJob) -> Steps[list[Answer] | None]:
     )
     seen = Seen()
     if read(seen, rows):
-        work.tell("work", [job.queue])
-        return [Answer(job.id, Outcome.CREATED)]
+        work.tell("work", (job.queue,))
+        return [Answer(job.id, _CREATED)]
     judged = Judgement(seen, {}, foreign=work.foreign, alone=True)
     judged.judge([job])
     if judged.changes and not work.foreign and not judged.keys:

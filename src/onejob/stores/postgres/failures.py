@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from typing import Final
 
@@ -71,9 +72,14 @@ def explained(error: Exception, address: Address, *, may_count: bool = False) ->
             f"PostgreSQL at {place} takes no more connections ({error}): raise its max_connections, lower ?pool= in the "
             "store's URL, or put a pooler before it."
         )
+    if isinstance(error, socket.gaierror):
+        return StoreUnavailable(
+            f"The name of PostgreSQL's host at {place} could not be looked up for {address.patience:g} s ({error.strerror or error}); "
+            f"{outcome(may_count)}. Correct the host in the store's URL, or see why this machine does not find its name."
+        )
     if is_lost(error):
         return StoreUnavailable(
-            f"PostgreSQL at {place} could not be reached for {address.patience:g} seconds ({_text(error)}); {outcome(may_count)}. "
+            f"PostgreSQL at {place} could not be reached for {address.patience:g} s ({_text(error)}); {outcome(may_count)}. "
             "Is it running there? Check host and port in the store's URL; if it only takes longer, raise ?patience=SECONDS."
         )
     if state == LOCK_NOT_AVAILABLE or state in CONTENTION:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from onejob.core.errors import StoreUnavailable
-from onejob.core.span import span
+from onejob.core.span import counted, span
 from onejob.sql.findings import on_stranded
 from onejob.store import Finding, Level
 from onejob.stores.postgres import migrate
@@ -20,6 +20,8 @@ from onejob.stores.postgres.steps import Row
 OLDEST_SERVER: Final = 140_000
 MANY_DEAD: Final = 10_000
 """Dead rows below which a table is never called bloated."""
+MANY_USERS: Final = 5
+"""More than these are not named."""
 
 _TABLE: Final = r"create table onejob\.([a-z_]+)"
 _INDEX: Final = r"(create(?: unique)?|drop) index (?:if (?:not )?exists )?(?:onejob\.)?([a-z_]+)"
@@ -35,6 +37,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     notify_works: bool | None = None
     indexes: Sequence[Row] = ()
     bloat: Sequence[Row] = ()
+    unseen: Row = (0, ())
     transactions: Sequence[Row] = ()
     lock_waits: Sequence[Row] = ()
     stranded: int = 0
@@ -50,6 +53,7 @@ def findings(facts: Facts) -> list[Finding]:
         *on_lock_waits(facts.lock_waits),
         *on_transactions(facts.transactions),
         *on_bloat(facts.bloat),
+        *on_unseen(facts),
         *on_stranded(facts.stranded),
     ]
     return sorted(found, key=lambda finding: finding.level is not Level.ERROR)
@@ -257,6 +261,20 @@ def on_bloat(rows: Sequence[Row]) -> Iterator[Finding]:
             "cost limits."
             if vacuums
             else "Turn autovacuum on for the server and this table: it is off.",
+        )
+
+
+def on_unseen(facts: Facts) -> Iterator[Finding]:
+    """Sessions of which we may not know whether they keep vacuum away; where nothing is amiss, nobody is suspected."""
+    count, users = facts.unseen
+    if count and any(on_bloat(facts.bloat)):
+        named = ", ".join(users[:MANY_USERS]) + (", …" if len(users) > MANY_USERS else "")
+        yield Finding(
+            Level.WARNING,
+            "unseen_sessions",
+            f"{counted(count, 'session')} of other users ({named}) cannot be looked into: an old transaction of theirs, which would keep dead "
+            "rows from being removed, is not known.",
+            f"As a superuser: grant pg_read_all_stats to {facts.server[-1]}.",
         )
 
 

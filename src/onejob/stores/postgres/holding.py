@@ -11,7 +11,6 @@ from typing import Final, cast
 
 import msgspec
 
-from onejob.core.dedup import Plan, Standing
 from onejob.core.job import NewJob
 from onejob.core.judge import Holder
 from onejob.sql.rows import ReadId, Row, holder_of
@@ -94,12 +93,6 @@ def settings(job: NewJob) -> tuple[object, ...]:
     return (job.queue, job.task, job.options, job.max_crashes, job.priority, job.delay, job.expires)
 
 
-def memory(plan: Plan) -> tuple[int | None, int | None]:
-    """For how long a key is remembered if its holder completed, and if not; None: not at all."""
-    rules = plan.rules
-    return rules.forget_at(Standing.COMPLETED, 0), rules.forget_at(Standing.FAILED, 0)
-
-
 def take(work: Work, seen: Seen, jobs: Sequence[NewJob]) -> Steps[bool]:
     """Take those keys of newcomers that nobody has, and look at all others; False if somebody was faster: look again."""
     first: dict[bytes, NewJob] = {}
@@ -117,14 +110,10 @@ def take(work: Work, seen: Seen, jobs: Sequence[NewJob]) -> Steps[bool]:
     kinds = Kinds()
     numbers: list[int] = []
     texts: list[str] = []
-    lasting: dict[int, tuple[int | None, int | None]] = {}
     for job in first.values():
         plan = job.plan
         assert plan is not None
-        rules = plan.rules
-        if (span := lasting.get(id(rules))) is None:  # one object for all jobs of a task
-            span = lasting[id(rules)] = memory(plan)
-        numbers.append(kinds.number((job.queue, job.task, *span)))
+        numbers.append(kinds.number((job.queue, job.task, *plan.rules.memory)))
         texts.append(plan.text)
     columns = (list(first), texts, [job.id for job in first.values()], numbers)
     # Whoever has something must not wait for somebody else's new key.

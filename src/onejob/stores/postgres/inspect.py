@@ -59,9 +59,9 @@ def waiting_since(work: Work) -> Steps[dict[str, int]]:
     """Since when the longest waiting job of each queue has been due."""
     rows = yield from ask("inspect.waiting_since", MOST_PRIORITIES)
     if len(rows) >= MOST_PRIORITIES:
-        return dict((yield from ask("inspect.waiting_since_by_all")))
+        rows = yield from ask("inspect.waiting_since_by_all")
     longest: dict[str, int] = {}
-    for queue, due in rows:
+    for queue, due in [*rows, *(yield from ask("lane_views.waiting_unseen", work.now))]:
         if due is not None:
             longest[queue] = min(due, longest.get(queue, due))
     return longest

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -29,11 +30,29 @@ T = TypeVar("T")
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """Where a store is: its own identity, its database and the server, by the instant of its start."""
+    """Where a connection leads: a database, on a server that is known by the instant of its start, and a store there."""
 
-    identity: str
     database: str
     server: str
+    place: str
+    """The server as people know it; who comes in another way sees another."""
+    identity: str | None = None
+    """The store's own; None: there is no store."""
+
+    def is_store(self, store: Whereabouts | None) -> bool:
+        """True if that very store is there."""
+        return (
+            store is not None
+            and self.identity is not None
+            and (self.identity, self.database, self.server) == (store.identity, store.database, store.server)
+        )
+
+    def named_beside(self, other: Whereabouts) -> str:
+        """In words that tell it from another."""
+        alike = (self.database, self.place) == (other.database, other.place)
+        since = datetime.fromtimestamp(float(self.server), UTC).isoformat(" ", "seconds")
+        started = f" (running since {since})" if alike else ""
+        return f'database "{self.database}" of the server at {self.place}{started}'
 
 
 class Run(Protocol):
@@ -60,9 +79,9 @@ class Joining:
         """True if a driver's connection has been checked before."""
         return connection in self._known
 
-    def check(self, connection: object, theirs: Whereabouts | str) -> bool:
+    def check(self, connection: object, theirs: Whereabouts) -> bool:
         """Remember a connection that leads here; False if it does not, by what was read."""
-        if theirs != self._ours:
+        if not theirs.is_store(self._ours):
             return False
         with suppress(TypeError):  # one that cannot be remembered is asked each time
             self._known.add(connection)
@@ -77,22 +96,20 @@ class Joining:
         """Ask on our own connection: the first time, and when the server may have been restarted since."""
         self._ours = await self._run(lambda _: _own())
 
-    def refusal(self, theirs: Whereabouts | str) -> WrongCall:
+    def refusal(self, theirs: Whereabouts) -> WrongCall:
         """What to raise for a connection that leads elsewhere."""
         ours = self._ours
         assert ours is not None
-        database = theirs if isinstance(theirs, str) else theirs.database
-        where = f'database "{database}"' + (" of another server" if database == ours.database else "")
-        if isinstance(theirs, str):
+        if theirs.identity is None:
             what = f'no onejob store in schema "{self._schema}"'
         elif theirs.identity != ours.identity:
             what = f'another onejob store in schema "{self._schema}"'
         else:
             what = "a copy of this store"
         return WrongCall(
-            f'This connection leads to {where}, where there is {what}; the store of this app is in database "{ours.database}". A job can only join '
-            "a transaction of its own database: give a connection to that one, or enqueue without connection=… once your "
-            "transaction has committed."
+            f"This connection leads to {theirs.named_beside(ours)}, where there is {what}; the store of this app is in "
+            f"{ours.named_beside(theirs)}. A job can only join a transaction of its own database: give a connection to that "
+            "one, or enqueue without connection=… once your transaction has committed."
         )
 
     def operation(self, jobs: Sequence[NewJob], now: int | None) -> Steps[list[Answer]]:
@@ -227,11 +244,11 @@ def _operation(work: Work, jobs: Sequence[NewJob], schema: str) -> Steps[list[An
     return answers
 
 
-def _whereabouts() -> Steps[Whereabouts | str]:
-    """Where a connection leads; only the name of its database if there is no store."""
-    [(database, exists)] = yield from ask("joined.stands")
+def _whereabouts() -> Steps[Whereabouts]:
+    """Where a connection leads."""
+    [(*place, exists)] = yield from ask("joined.stands")
     found = (yield from ask("joined.whose")) if exists else []
-    return Whereabouts(*found[0]) if found else database
+    return Whereabouts(*(found[0] if found else place))
 
 
 def _own() -> Steps[Whereabouts]:

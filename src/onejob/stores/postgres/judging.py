@@ -13,7 +13,7 @@ import msgspec
 
 from onejob.core.dedup import CREATING, Plan, Rules, Standing, Verdict
 from onejob.core.job import NewJob, State
-from onejob.core.judge import Answer, Decision, Holder, Outcome, initial_state, judge
+from onejob.core.judge import Answer, Decision, Holder, Outcome, first_due, initial_state, judge
 from onejob.stores.postgres.blocking import NOBODY, Waits
 from onejob.stores.postgres.holding import Seen
 from onejob.stores.postgres.newcomers import Changed, New, changed
@@ -80,8 +80,7 @@ class Judgement:
                 if job.id in known or job.id in by_id:
                     answers.append(Answer(job.id, Outcome.CREATED))
                     continue
-                due = now + job.delay if plan.rules.wait == 0 else judge(job, None, now).due
-                takers[plan.digest] = self._add(job, due, plan, NOBODY)
+                takers[plan.digest] = self._add(job, first_due(job, now), plan, NOBODY)
                 answers.append(Answer(job.id, Outcome.CREATED))
             elif not self._keyed(job, plan):
                 break

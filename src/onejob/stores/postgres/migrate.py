@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
+from collections.abc import Sequence
 from typing import Final
 
-from onejob.core.errors import OnejobError, SchemaMismatch, shown
+from onejob.core.errors import OnejobError, SchemaMismatch, StoreBusy, shown
+from onejob.core.span import span
 from onejob.stores.postgres.address import Address
 from onejob.stores.postgres.driver import Link
-from onejob.stores.postgres.failures import sqlstate
+from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, sqlstate
 from onejob.stores.postgres.statements import FILES, in_schema, quoted
+from onejob.stores.postgres.steps import Row
 
+LOCK_TIMEOUT: Final = 100
+"""Milliseconds that a step waits for a table: meanwhile every call waits behind it, and no call waits longer than 250."""
+PAUSE: Final = 0.5
+"""Seconds, at most, in which calls go on before a step is tried again."""
+_LONG: Final = 1.0
+"""Seconds after which a transaction is worth naming."""
 _ABSENT: Final = frozenset({"42P01", "3F000"})
 _PUT: Final = """insert into onejob.meta (name, value) values ('schema', 'VERSION')
 on conflict (name) do update set value = excluded.value;"""
@@ -45,11 +57,28 @@ async def ensure(link: Link, address: Address) -> None:
 
 
 async def migrate(link: Link, address: Address) -> None:
-    """Bring the tables up to date, in one transaction; several processes may try at once."""
+    """Bring the tables up to date; several processes may try at once. Raises `StoreBusy` if others keep them locked."""
+    since = time.monotonic()
+    while True:
+        try:
+            await _migrate(link, address)
+        except Exception as error:
+            if sqlstate(error) != LOCK_NOT_AVAILABLE:
+                raise
+            if time.monotonic() - since + PAUSE > address.patience:
+                raise await _busy(link, address) from error
+            await asyncio.sleep(PAUSE * random.uniform(0.5, 1))
+        else:
+            return
+
+
+async def _migrate(link: Link, address: Address) -> None:
+    """All steps in one transaction, which gives up where it would make others wait."""
     schema = address.schema
     await link.execute(f"{link.begin}; set local lock_timeout = 0; set local statement_timeout = 0")
     try:
         await link.fetch("migrate.lock", (schema,))
+        await link.execute(f"set local lock_timeout = {LOCK_TIMEOUT}")
         [(has_schema, has_meta)] = await link.fetch("migrate.standing", (quoted(schema),))
         if not has_schema:
             await _create(link, address)
@@ -63,10 +92,9 @@ async def migrate(link: Link, address: Address) -> None:
             await link.execute(in_schema(text, schema))
         if there < known():
             await link.fetch("migrate.put_version", (str(known()),))
-        await link.execute("commit")
+        await link.commit()
     except BaseException:
-        if not link.connection.is_closed():
-            await link.execute("rollback")
+        await link.roll_back()
         raise
 
 
@@ -75,6 +103,8 @@ def script(there: int, schema: str) -> str:
     parts = [
         f"-- Tables of onejob in schema {schema}: from version {there} to {known()}.",
         "begin;",
+        "-- While this waits for a table, every call waits behind it. If it gives up, nothing was changed: apply it again.\n"
+        "set local lock_timeout = '1s';",
         "create schema if not exists onejob;".replace("onejob", quoted(schema)),
         in_schema(_META, schema),
         *(in_schema(text, schema).strip() for text in FILES.migrations[there:]),
@@ -97,6 +127,25 @@ def mismatch(there: int, address: Address) -> SchemaMismatch:
         f"{where} {has}, this onejob needs version {known()}, and its URL says migrate=never: run `onejob migrate`, or apply what it "
         "prints with --sql."
     )
+
+
+async def _busy(link: Link, address: Address) -> StoreBusy:
+    rows = await link.fetch("migrate.holders", (address.schema, _LONG))
+    return StoreBusy(
+        f"Schema {address.schema} of PostgreSQL at {address.place} was not brought up to date, and nothing in it was changed: for "
+        f"{address.patience:g} s somebody had its tables locked{_named(rows)}. Let such transactions end, or end them "
+        "with pg_terminate_backend, and run `onejob migrate`; it tries for as long as ?patience=SECONDS in the store's URL says."
+    )
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """Who had them locked, as far as that can be seen."""
+    names: list[str] = []
+    for pid, application, age in rows:
+        called = f" ({application})" if application else ""
+        since = "" if age is None else f", in a transaction for {span(age)}"
+        names.append("a prepared transaction" if pid is None else f"session {pid}{called}{since}")
+    return f": {'; '.join(names)}" if names else ""
 
 
 async def _create(link: Link, address: Address) -> None:

@@ -1,4 +1,7 @@
-"""`:name` parameters in a user's statement, as PostgreSQL wants them: `$1`, `$2`, … and their values in order."""
+"""`:name` parameters in a user's statement, as PostgreSQL wants them: `$1`, `$2`, … and their values in order.
+
+Nothing else of a statement is changed: placeholders of other databases and drivers are only named.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ _TOKENS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_PLACEHOLDERS = re.compile(r"\$[0-9]+|\?|%s|%\([A-Za-z_]+\)s|:[A-Za-z_]+")
 _COMMENT = re.compile(r"/\*|\*/")
 
 
@@ -39,6 +43,18 @@ def positional(statement: str, parameters: Sequence[Any] | Mapping[str, Any]) ->
             f"The statement has :{missing[0]}, for which there is no parameter: {shown(statement)}."
         )
     return text, [parameters[name] for name in names]
+
+
+def other_placeholder(statement: str) -> str | None:
+    """What was meant as a placeholder in a statement that has none of PostgreSQL's, as far as one can tell."""
+    at = 0
+    code: list[str] = []
+    while (token := _TOKENS.search(statement, at)) is not None:
+        code.append(statement[at : token.start()])
+        at = _comment_end(statement, token.start()) if token["comment"] else token.end()
+        code.append(token[0] if token["name"] else " ")
+    found = _PLACEHOLDERS.findall("".join((*code, statement[at:])))
+    return None if not found or any(mark.startswith("$") for mark in found) else found[0]
 
 
 @lru_cache(maxsize=512)

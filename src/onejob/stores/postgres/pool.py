@@ -32,15 +32,21 @@ class Pool:
         self._waiting: deque[asyncio.Future[Link | None]] = deque()
         self._reaper: asyncio.TimerHandle | None = None
 
+    def idle(self) -> Link | None:
+        """As `take`, if there is one that nobody uses."""
+        while self._idle:
+            link = self._idle.pop()
+            if link.is_sound():
+                self._in_use.add(link)
+                return link
+            link.terminate()
+        return None
+
     async def take(self) -> Link:
         """A connection for the caller alone, until he gives it back or drops it."""
         while True:
-            while self._idle:
-                link = self._idle.pop()
-                if link.is_sound():
-                    self._in_use.add(link)
-                    return link
-                link.terminate()
+            if (link := self.idle()) is not None:
+                return link
             if len(self._in_use) + self._opening < self.size:
                 return await self._open()
             link = await self._turn()

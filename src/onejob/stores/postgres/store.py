@@ -123,6 +123,11 @@ class PostgresStore:
                 portions.busy(part, error)
         return portions.answers()
 
+    def enqueue_from_thread(self, job: NewJob) -> Answer | None:
+        """Accept a newcomer whose thread waits, if no other thread is about to: those had better share a commit."""
+        answers = self._engine.run_from_thread(lambda: self.enqueue((job,)))
+        return None if answers is None else answers[0]
+
     async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
         """Start waiting jobs for a worker."""
         token = os.urandom(_LEASE_BYTES)

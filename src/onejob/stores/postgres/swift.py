@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from onejob.absorbing import Absorbed
 from onejob.core.dedup import Plan
 from onejob.core.job import NewJob, State
-from onejob.core.judge import Answer, Outcome, judge
+from onejob.core.judge import Answer, Outcome, first_due, judge
 from onejob.stores.postgres.failures import UNIQUE_VIOLATION, sqlstate
-from onejob.stores.postgres.holding import Kinds, Seen, memory, read, settings
+from onejob.stores.postgres.holding import Kinds, Seen, read, settings
 from onejob.stores.postgres.steps import Steps, ask
 from onejob.stores.postgres.work import Work
 
@@ -118,7 +118,7 @@ def _make(work: Work, jobs: Sequence[NewJob], plans: Sequence[Plan]) -> Steps[Se
 
 def _kind(job: NewJob, plan: Plan) -> tuple[object, ...]:
     """What a newcomer may share with others, in the order of `make_all`."""
-    due = judge(job, None, 0).due
+    due = first_due(job, 0)
     return (
         job.queue,
         job.task,
@@ -130,5 +130,5 @@ def _kind(job: NewJob, plan: Plan) -> tuple[object, ...]:
         job.max_crashes,
         plan.items,
         plan.rules.encoded,
-        *memory(plan),
+        *plan.rules.memory,
     )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from onejob.core.errors import OnejobError, StoreUnavailable, TransactionTimeout, WrongCall
+from onejob.core.errors import OnejobError, StoreUnavailable, TransactionTimeout, WrongCall, shown
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.core.lifecycle import Settlement
@@ -22,7 +22,7 @@ from onejob.stores.postgres.driver import LOCK_TIMEOUT, Link, drive
 from onejob.stores.postgres.engine import Engine
 from onejob.stores.postgres.enqueue import enqueue
 from onejob.stores.postgres.failures import CONTENTION, explained, is_lost, sqlstate
-from onejob.stores.postgres.parameters import positional
+from onejob.stores.postgres.parameters import other_placeholder, positional
 from onejob.stores.postgres.settle import settle
 from onejob.stores.postgres.steps import Steps
 from onejob.stores.postgres.work import Work
@@ -34,6 +34,8 @@ _LEADING = re.compile(
     re.I | re.S,
 )
 _FAILED: Final = "25P02"
+_NOT_UNDERSTOOD: Final = frozenset({"42601", "42703", "42883", "42P18", "42P02"})
+"""Bad syntax, or no such column, operator or parameter: what PostgreSQL says of `?` and `%s`, among other things."""
 _TRACES = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/|;)*(?:set\s+(?!local\b)|reset\b|discard\b|listen\b|load\b|prepare\b|deallocate\b|do\b|call\b)|"
     r".*(?:\btemp(?:orary)?\b|\bset_config\b|advisory_lock|\bwith\s+hold\b)",
@@ -80,7 +82,18 @@ class PostgresTransaction:
             )
         text, values = positional(statement, parameters)
         self._leaves_traces |= _TRACES.match(text) is not None
-        return await self._engine.home.run(lambda: self._do(lambda link: _fetch(link, text, values)))
+        try:
+            return await self._engine.home.run(lambda: self._do(lambda link: _fetch(link, text, values)))
+        except Exception as error:
+            if not parameters or sqlstate(error) not in _NOT_UNDERSTOOD:
+                raise
+            mark = other_placeholder(text)
+            if mark is None:
+                raise
+            raise WrongCall(
+                f"PostgreSQL does not understand {shown(statement)} ({error}): {mark} is no placeholder there. Write :name and "
+                "pass a dict, which works on SQLite, too, or $1, $2, … and a sequence. The transaction is rolled back."
+            ) from error
 
     async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
         """Accept newcomers as part of this transaction."""
@@ -228,7 +241,7 @@ class PostgresTransaction:
 
     def _expire(self) -> None:
         self._over = TransactionTimeout(
-            f"The transaction was open for more than {self._timeout:g} seconds and was rolled back: keep slow work "
+            f"The transaction was open for more than {self._timeout:g} s and was rolled back: keep slow work "
             "outside of it, or give the block a longer timeout=…."
         )
         if self._busy is not None:

@@ -20,6 +20,7 @@ from onejob.stores.sqlite.connect import (
     file_system,
     schema_of,
     too_new,
+    without_folder,
 )
 from onejob.stores.sqlite.statements import migration_names, migrations, statements
 
@@ -67,8 +68,10 @@ def checkup(path: str, patience: float) -> list[Finding]:
 
 
 def has_tables(path: str) -> bool:
-    """False if there is no file, or one without tables of ours; never makes or changes one."""
+    """False if there is no file, or one without tables of ours; never makes or changes one. Raises if there is not even its folder."""
     if not Path(path).is_file():
+        if (missing := without_folder(path)) is not None:
+            raise missing
         return False
     try:
         connection = cast("Connection", apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))

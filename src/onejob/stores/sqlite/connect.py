@@ -170,6 +170,16 @@ def rollback(connection: Connection) -> None:
         connection.execute("rollback")
 
 
+def without_folder(path: str) -> OnejobError | None:
+    """The error for a file that cannot be made, because its folder is not there."""
+    folder = Path(path).absolute().parent
+    if folder.is_dir():
+        return None
+    return OnejobError(
+        f"Store {path} cannot be made, because there is no folder {folder}: correct the store's URL, or make the folder."
+    )
+
+
 def explained(error: Exception, path: str) -> Exception:
     """The error in our words, with the remedy; ours and programming errors stay as they are."""
     match error:
@@ -182,10 +192,8 @@ def explained(error: Exception, path: str) -> Exception:
             )
         case apsw.FullError() | apsw.IOError():
             return StoreFull(f"Store {path} could not write ({error}); nothing was stored. Free some space.")
-        case apsw.CantOpenError() if not (folder := Path(path).absolute().parent).is_dir():
-            return OnejobError(
-                f"Store {path} cannot be made, because there is no folder {folder}: correct the store's URL, or make the folder."
-            )
+        case apsw.CantOpenError() if (missing := without_folder(path)) is not None:
+            return missing
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             return OnejobError(
                 f"Store {path} cannot be opened for writing ({error}): check that its folder exists and "

@@ -139,7 +139,7 @@ class SqliteTransaction:
 
     def _expire(self) -> None:
         self._over = TransactionTimeout(
-            f"The transaction held the store's writer for more than {self._timeout:g} seconds and was rolled "
+            f"The transaction held the store's writer for more than {self._timeout:g} s and was rolled "
             "back: keep slow work outside of it, or give the block a longer timeout=…."
         )
         while True:

@@ -95,7 +95,7 @@ where chain = any($2::uuid[]) and job = any($1::uuid[]) and live::integer = 1;
 where j.id = any($4::uuid[]) and j.state in ('blocked', '')
     and (
         j.follows = any($1::uuid[])
-        or (j.follows is null and not exists (select 1 from onejob.blocker b where b.job = j.id and b.live))
+        or (j.follows is null and not exists (select 1 from onejob.blocker b where b.job = j.id and b.live offset 0))
     )
 returning j.id, j.queue, j.lane, j.state, j.follows;
 

@@ -68,6 +68,11 @@ where r.xmin is not null and (not r.active or age(r.xmin) > $2::bigint)
 order by 5 desc nulls last
 limit 10;
 
+-- unseen: how many sessions of other users this one may know nothing of, and whose they are.
+select count(*), coalesce(array_agg(distinct a.usename::text order by a.usename::text), '{}')
+from pg_catalog.pg_stat_activity a
+where a.datname = current_database() and a.usesysid is not null and a.backend_type is null;
+
 -- lock_waits: sessions that have waited for so many seconds with locks on our tables, and who keeps them waiting.
 select
     w.pid, w.application_name, extract(epoch from clock_timestamp() - w.query_start)::bigint,

@@ -72,14 +72,17 @@ outlook as materialized (
                 )
             ) as closed,
             count((select t.number from onejob.touch t where t.queue = q.name order by t.number limit 1)) > 0 as touched,
-            count(
-                (
-                    select l.queue from onejob.lane l
-                    where l.queue = q.name and l.rate_max is not null
-                    order by l.queue
-                    limit 1
-                )
-            ) > 0 as rated
+            coalesce(
+                bool_or(
+                    (
+                        select l.queue from onejob.lane l
+                        where l.queue >= q.name and l.rate_max is not null
+                        order by l.queue
+                        limit 1
+                    ) = q.name
+                ),
+                false
+            ) as rated
         from asked q
     ) a
 )

@@ -321,7 +321,8 @@ with held as materialized (
 )
 select
     f.what, f.pid, f.application_name, host(f.client_addr), f.state,
-    (extract(epoch from clock_timestamp() - f.xact_start) * 1000)::bigint, left(f.query, 200)
+    (extract(epoch from clock_timestamp() - f.xact_start) * 1000)::bigint,
+    case when f.state is not null then left(f.query, 200) end  -- of others one may be told nothing
 from found f
 where f.xact_start is null or clock_timestamp() - f.xact_start >= interval '1 second'
 order by f.rank, f.xact_start

@@ -1,8 +1,14 @@
 -- What is asked of a user's connection before jobs are put into its transaction.
 
--- stands: the database that a connection is in, and whether there is a store; asks nothing that could fail there.
-select current_database()::text, to_regclass('onejob.meta') is not null
+-- place: how the server is reached as it sees itself, which nobody compares: one server may be reached in several ways.
+coalesce(host(inet_server_addr()), 'a local socket') || ', port ' || coalesce(inet_server_port()::text, current_setting('port'))
 
--- whose: the store's own identity, its database, and since when its server runs: a restored copy has the same identity.
-select value::text, current_database()::text, extract(epoch from pg_postmaster_start_time())::text
+-- started: since when the server runs, in seconds.
+extract(epoch from pg_postmaster_start_time())::text
+
+-- stands: the database that a connection is in, and whether there is a store; asks nothing that could fail there.
+select current_database()::text, /* started */, /* place */, to_regclass('onejob.meta') is not null
+
+-- whose: the same with the store's own identity, which a restored copy has, too.
+select current_database()::text, /* started */, /* place */, value::text
 from onejob.meta where name = 'identity'

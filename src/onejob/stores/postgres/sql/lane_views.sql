@@ -160,3 +160,23 @@ from (
         )
     limit $2::bigint
 ) a;
+
+-- waiting_unseen: since when the longest waiting job has been due of those that the next claim lets into a lane, by queue:
+-- something happened to the lane that no claim has seen yet, it has a free slot, and no rate keeps it closed.
+select w.queue, min(h.due)
+from (select distinct t.queue, t.lane as key from onejob.touch t) w
+cross join
+/* moment */
+left join onejob.lane a on a.queue = w.queue and a.key = w.key
+cross join lateral
+/* plan */
+cross join lateral (
+    select j.due from onejob.job j
+    where j.queue = w.queue and j.lane = w.key and j.place between 1 and 1
+    order by j.place desc, j.seq
+    limit 1
+) h
+where coalesce(a.opens_at <= i.now, true) and p.concurrency > (
+    select count(*) from onejob.job j where j.queue = w.queue and j.lane = w.key and j.place >= 2
+)
+group by w.queue;

@@ -12,3 +12,19 @@ select pg_advisory_xact_lock(hashtextextended('onejob migrates ' || $1::text, 0)
 -- put_version: note the version.
 insert into onejob.meta (name, value) values ('schema', $1::text)
 on conflict (name) do update set value = excluded.value;
+
+-- holders: who has locks on our tables, but for those in transactions shorter than so many seconds; the oldest first.
+select h.pid, a.application_name, (extract(epoch from clock_timestamp() - a.xact_start) * 1000)::bigint
+from (
+    select distinct l.pid
+    from pg_catalog.pg_locks l
+    join pg_catalog.pg_class c on c.oid = l.relation
+    join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    join pg_catalog.pg_database d on d.oid = l.database
+    where n.nspname = $1::text and d.datname = current_database() and l.granted
+        and l.pid is distinct from pg_backend_pid()
+) h
+left join pg_catalog.pg_stat_activity a on a.pid = h.pid
+where a.xact_start is null or a.xact_start < clock_timestamp() - $2::double precision * interval '1 second'
+order by a.xact_start nulls last
+limit 3;

@@ -36,9 +36,9 @@ forgotten as (
 ), dropped as (
     delete from onejob.job j using members m where j.id = m.id
 ), unblocked as (
-    delete from onejob.blocker b using members m where b.job = m.id
+    delete from onejob.blocker where job = any(array(select m.id from members m))
 ), unflagged as (
-    delete from onejob.flag f using members m where f.chain = m.id
+    delete from onejob.flag where chain = any(array(select m.id from members m))
 )
 
 -- drop: whole chains that have ended, each by its last job.
