@@ -16,7 +16,7 @@ import coverage_page
 import pytest
 from hypothesis import HealthCheck, settings
 from servers.folders import place
-from stored import is_sense, stores_for
+from stored import CLUSTER, is_sense, stores_for
 
 if TYPE_CHECKING:
     from servers.cluster import ValkeyCluster
@@ -60,6 +60,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = filter(is_sense, items)
     coverage_page.mark(config, items)
+    leave_for_torture(items)
+
+
+def leave_for_torture(items: list[pytest.Item]) -> None:
+    """One look at each accepted behaviour on a cluster, which is much like one server; `make torture` has the others."""
+    seen: set[str] = set()
+    for item in items:
+        ids = set(coverage_page.accepted(item))
+        if not ids or coverage_page.store_of(item) != CLUSTER or item.get_closest_marker("torture"):
+            continue
+        if ids <= seen:
+            item.add_marker(pytest.mark.torture)
+        seen |= ids
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ from onejob.settings import (
     checked_window,
 )
 from onejob.store import Amended, Amendment, DeadErrors, JobStore, LaneView, Page
-from onejob.stores import absolute, check_url, open_store, without_password
+from onejob.stores import absolute, check_url, has_tables, open_store, without_password
 from onejob.tasks import AsyncTask, Sender, SyncTask, Task, is_redefinition, task_name
 
 if TYPE_CHECKING:
@@ -338,6 +338,7 @@ class App:
             every=every,
             client=lambda: self.client,
             url=absolute(self._url),
+            has_tables=has_tables(self._url),
         )
         self._intakes[name] = made
         return made

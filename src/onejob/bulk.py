@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, assert_never
 
 import msgspec
 
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.filter import JobFilter, as_filter
-from onejob.core.job import LIVE, QUEUED, Job, State
+from onejob.core.job import LIVE, QUEUED, Job, JobId, State
 from onejob.core.options import whole_number
 from onejob.store import Amended, Amendment, JobStore, Page
 
@@ -42,18 +42,48 @@ async def amend_many(
 
     An amendment is one of a whole chain, so jobs of the same chain that match are asked about once.
 
+    A retry of one that waits for others comes after those that were retried with it.
+
     `on_batch` hears how many jobs each batch had. What is accepted meanwhile, or is no longer in the state for
     which it was chosen, is left alone.
     """
     outcomes: Counter[Amended] = Counter()
     for wanted in affected(filter, amendment):
+        stranded: list[JobId] = []
         async for batch in _batches(store, wanted):
             # Between the look and the change, a job may have been revived, or begun to run.
             ids = list({job.chain: job.id for job in reversed(batch)}.values())[::-1]
-            outcomes.update(await store.amend(ids, amendment, states=wanted.states))
+            answers = await store.amend(ids, amendment, states=wanted.states)
+            outcomes.update(answers)
+            stranded += _stranded(ids, answers)
             if on_batch is not None:
                 on_batch(len(batch))
-    return outcomes
+        while stranded and outcomes[Amended.RETRIED]:
+            left, again = await _once_more(store, stranded, amendment, wanted)
+            outcomes[Amended.STRANDED] -= len(stranded)
+            outcomes.update(again)
+            if len(left) == len(stranded):
+                break
+            stranded = left
+    return +outcomes
+
+
+async def _once_more(
+    store: JobStore, stranded: Sequence[JobId], amendment: Amendment, wanted: JobFilter
+) -> tuple[list[JobId], Counter[Amended]]:
+    """Ask again about jobs whose blockers may live by now, the oldest first; who is stranded still, and all answers."""
+    left: list[JobId] = []
+    outcomes: Counter[Amended] = Counter()
+    for end in range(len(stranded), 0, -BATCH):
+        some = stranded[max(end - BATCH, 0) : end][::-1]
+        answers = await store.amend(some, amendment, states=wanted.states)
+        outcomes.update(answers)
+        left += _stranded(some, answers)
+    return left[::-1], outcomes
+
+
+def _stranded(ids: Sequence[JobId], answers: Sequence[Amended]) -> list[JobId]:
+    return [id for id, answer in zip(ids, answers, strict=True) if answer is Amended.STRANDED]
 
 
 async def _batches(store: JobStore, wanted: JobFilter) -> AsyncGenerator[list[Job]]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from onejob.core.errors import MissingDriver
+from onejob.core.errors import MissingDriver, OnejobError
 from onejob.core.filter import JobFilter
 from onejob.core.job import State
 from onejob.core.lane import QueueLimits
-from onejob.explain import span
+from onejob.core.span import counted, span
 from onejob.store import Finding, JobStore, Level, WorkerView
+
+if TYPE_CHECKING:
+    from onejob.intake.handle import Intake
 
 STALE: Final = 24 * 3_600_000
 """Milliseconds after which a failed job that nobody dealt with is an old one."""
@@ -32,6 +35,8 @@ class Facts:
     limits: Mapping[str, QueueLimits] = field(default_factory=dict[str, QueueLimits])
     running: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many jobs of each queue run."""
+    parked: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many jobs of each queue are parked."""
     due: Mapping[str, int] = field(default_factory=dict[str, int])
     """When each schedule that is not paused is due next."""
 
@@ -53,30 +58,50 @@ async def diagnose(store: JobStore) -> list[Finding]:
     if any(finding.blocking for finding in findings):
         return findings
     old = JobFilter(states=frozenset({State.FAILED}), ended=STALE)
+    counts = await store.counts()
     facts = Facts(
         now=await store.time(),
         waiting_since=await store.waiting_since(),
         workers=await store.workers(),
         old_failed=await store.count(old),
         limits=await store.limits(),
-        running={queue: jobs.get(State.RUNNING, 0) for queue, jobs in (await store.counts()).items()},
+        running={queue: jobs.get(State.RUNNING, 0) for queue, jobs in counts.items()},
+        parked={queue: jobs.get(State.PARKED, 0) for queue, jobs in counts.items()},
         due={schedule.id: schedule.next for schedule in await store.schedules() if not schedule.paused},
     )
     return sorted([*findings, *judged(facts)], key=lambda finding: finding.level is not Level.ERROR)
 
 
+async def diagnose_intakes(intakes: Iterable[Intake]) -> list[Finding]:
+    """The intakes that cannot take rows in, as a table is missing or not as they need it."""
+    findings: list[Finding] = []
+    for intake in intakes:
+        try:
+            await intake.acheck()
+        except Exception as error:
+            why = str(error) if isinstance(error, OnejobError) else f"{type(error).__name__}: {error}"
+            why = why.split("\n", 1)[0].rstrip(".") + "."
+            findings.append(
+                Finding(
+                    Level.ERROR,
+                    "intake",
+                    f"Intake {intake.name!r} takes no rows in: {why}",
+                    "Make the table, or correct the intake; onejob intake status shows when it works.",
+                )
+            )
+    return findings
+
+
 def judged(facts: Facts) -> Iterator[Finding]:
     """What the facts say is wrong."""
     served = {queue for worker in facts.workers if worker.alive for queue in worker.queues}
+    for queue, parked in sorted(facts.parked.items()):
+        # Only claims let jobs into lanes: without a worker, even a free slot stays free.
+        if parked and queue not in served and queue not in facts.waiting_since:
+            yield _unserved(queue, f"Queue {queue!r} holds {counted(parked, 'parked job')}")
     for queue, since in sorted(facts.waiting_since.items()):
         if queue not in served:
-            yield Finding(
-                Level.ERROR,
-                "unserved",
-                f"Jobs have been waiting in queue {queue!r} for {span(facts.now - since)}, and no live worker "
-                "serves it.",
-                f"Start one: onejob worker MODULE:APP --queues {queue}",
-            )
+            yield _unserved(queue, f"Jobs have been waiting in queue {queue!r} for {span(facts.now - since)}")
         limits = facts.limits.get(queue, QueueLimits())
         if limits.paused:
             yield Finding(
@@ -130,6 +155,15 @@ def _on_schedules(facts: Facts, *, ticking: bool) -> Iterator[Finding]:
             f"{what}, though workers are alive.",
             "Look at them with onejob schedules, and into the workers' logs.",
         )
+
+
+def _unserved(queue: str, what: str) -> Finding:
+    return Finding(
+        Level.ERROR,
+        "unserved",
+        f"{what}, and no live worker serves it.",
+        f"Start one: onejob worker MODULE:APP --queues {queue}",
+    )
 
 
 def _slow(queue: str, waited: int, limits: QueueLimits, running: int) -> Finding:

@@ -51,8 +51,8 @@ class Hints:
             with self._lock:
                 self._waiting.pop(future, None)
 
-    def hear(self, topics: set[str]) -> None:
-        """A hint has arrived: wake those who wait for it."""
+    def hear(self, topics: set[str], *, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """A hint has arrived: wake those who wait for it. `here`: the loop that calls us, if it is sure to wait for us."""
         with self._lock:
             self._count += 1
             for topic in topics:
@@ -65,6 +65,9 @@ class Hints:
             for future in woken:
                 self._waiting.pop(future, None)
         for future in woken:
+            if future.get_loop() is here:
+                _resolve(future, True)
+                continue
             with suppress(RuntimeError):  # its loop is closed: nobody waits any more
                 future.get_loop().call_soon_threadsafe(_resolve, future, True)
 

@@ -57,7 +57,35 @@ class Home:
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return await make()
-        call = _Call(make, self._outboxes.get(loop) or self._outbox(loop), loop.create_future())
+        future: asyncio.Future[Any] = loop.create_future()
+        outbox = self._outboxes.get(loop) or self._outbox(loop)
+        call = _Call(make, outbox.put, future)
+        home = self._ask(call)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            call.abandoned = True
+            with suppress(RuntimeError):
+                home.call_soon_threadsafe(call.cancel)
+            raise
+
+    def run_from_thread(self, make: Make[T]) -> T:
+        """As `run`, from a thread that has no event loop, and waits. One that is interrupted leaves what has begun to go on."""
+        ended = threading.Lock()
+        ended.acquire()
+        call = _Call(make, lambda _: ended.release())
+        self._ask(call)
+        try:
+            ended.acquire()
+        except BaseException:
+            call.abandoned = True
+            raise
+        if call.error is not None:
+            raise _raisable(call.error)
+        return call.result
+
+    def _ask(self, call: _Call) -> asyncio.AbstractEventLoop:
+        """Hand a call over; and who has it."""
         home = self.loop()
         self._inbox.append(call)
         if not self._woken:
@@ -66,13 +94,7 @@ class Home:
                 home.call_soon_threadsafe(self._empty_inbox)
         if self._over:
             self._refuse_the_rest()
-        try:
-            return await call.future
-        except asyncio.CancelledError:
-            call.abandoned = True
-            with suppress(RuntimeError):
-                home.call_soon_threadsafe(call.cancel)
-            raise
+        return home
 
     def post(self, make: Callable[[], object]) -> None:
         """Call a function there, soon; nobody waits for it."""
@@ -139,7 +161,7 @@ class Home:
             while True:
                 call = self._inbox.popleft()
                 call.error = asyncio.CancelledError()
-                call.outbox.put(call)
+                call.tell(call)
 
     def _empty_inbox(self) -> None:
         self._woken = False  # before looking: who comes from now on wakes us again
@@ -184,13 +206,15 @@ class Limit:
 
 
 class _Call:
-    """One coroutine to run at home, and the future elsewhere that waits for its end."""
+    """One coroutine to run at home, and who is told of its end; the future waits elsewhere, if no thread does."""
 
-    __slots__ = ("abandoned", "error", "future", "make", "outbox", "result", "task")
+    __slots__ = ("abandoned", "error", "future", "make", "result", "task", "tell")
 
-    def __init__(self, make: Make[Any], outbox: _Outbox, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, make: Make[Any], tell: Callable[[_Call], object], future: asyncio.Future[Any] | None = None
+    ) -> None:
         self.make = make
-        self.outbox = outbox
+        self.tell = tell
         self.future = future
         self.abandoned = False
         self.task: asyncio.Task[None] | None = None
@@ -202,7 +226,7 @@ class _Call:
             self.result = await self.make()
         except BaseException as error:
             self.error = error
-        self.outbox.put(self)
+        self.tell(self)
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -231,12 +255,13 @@ class _Outbox:
         done = self._done
         while done:
             call = done.popleft()
-            if call.future.done():
+            future = call.future
+            if future is None or future.done():
                 continue
             if call.error is not None:
-                call.future.set_exception(_raisable(call.error))
+                future.set_exception(_raisable(call.error))
             else:
-                call.future.set_result(call.result)
+                future.set_result(call.result)
 
 
 async def _end_all(on_end: Callable[[], None]) -> None:

@@ -112,16 +112,20 @@ class OneArgument:
 class NamedArguments:
     """The key is made of the arguments named."""
 
-    __slots__ = ("_names", "_realm")
+    __slots__ = ("_parts", "_realm")
 
     def __init__(self, names: tuple[str, ...], realm: Realm) -> None:
-        self._names = names
+        """Not one name, of which `attrgetter` makes no tuple."""
+        self._parts: Callable[[object], tuple[object, ...]] = attrgetter(*names) if names else _nothing
         self._realm = realm
 
     def key(self, arguments: msgspec.Struct) -> Key | None:
         """See `KeyRule`."""
-        parts = [getattr(arguments, name) for name in self._names]
-        return self._realm.digest(parts), key_text(parts)
+        return self._realm.key_of(self._parts(arguments))
+
+
+def _nothing(_: object) -> tuple[object, ...]:
+    return ()
 
 
 class KeyFunction:

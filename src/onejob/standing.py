@@ -9,7 +9,7 @@ import msgspec
 
 from onejob.core.job import Job, JobId, State
 from onejob.core.lane import QueueLimits
-from onejob.core.span import span
+from onejob.core.span import counted, span
 from onejob.store import Blocker, Delay, LaneView, WorkerView
 
 READY = frozenset({State.WAITING, State.PARKED})
@@ -85,23 +85,45 @@ def _standing(job: Job, around: Surroundings) -> str:
         case State.BLOCKED:
             return f"blocked{_by_blockers(job, around.blockers)}{_behind_another(job)}."
         case State.PARKED:
-            return (
-                f"parked{_behind(around)}; it has been due for {span(now - job.due)}{_nobody(job, around)}."
-            )
+            behind = _behind(job, around)
+            return f"parked{behind}; it has been due for {span(now - job.due)}{_nobody(job, around)}."
         case State.DELAYED:
             return f"delayed; {_delay(job)}, due in {span(max(0, job.due - now))}."
         case State.WAITING:
             return f"waiting for {span(now - job.due)}; {_who_serves(job, around.workers)}."
         case State.RUNNING:
-            asked = "; it has been asked to stop" if job.aborting else ""
-            since = "" if job.started is None else f" for {span(now - job.started)}"
-            return f"running{since} on worker {job.worker}, attempt {job.attempt}{asked}."
+            return _running(job, around)
         case State.COMPLETED | State.FAILED | State.REVOKED:
             ago = "" if job.ended is None else f" {span(now - job.ended)} ago"
             why = f": {_first_line(job.error)}" if job.error and job.error != job.state else ""
             return f"{job.state}{ago}{why}."
         case _:
             assert_never(job.state)
+
+
+def _running(job: Job, around: Surroundings) -> str:
+    since = "" if job.started is None else f" {span(around.now - job.started)} ago"
+    here = next((worker for worker in around.workers if worker.id == job.worker), None)
+    if here is not None and here.alive:
+        asked = "; it has been asked to stop" if job.aborting else ""
+        since = "" if job.started is None else f" for {span(around.now - job.started)}"
+        return f"running{since} on worker {job.worker}, attempt {job.attempt}{asked}."
+    silent = "" if here is None else f" {span(around.now - here.seen)} ago"
+    lost = f"started{since} on worker {job.worker}, attempt {job.attempt}, which stopped beating{silent}"
+    return f"{lost}; its lease has ended, and {_rescued(job, around)}."
+
+
+def _rescued(job: Job, around: Surroundings) -> str:
+    """What becomes of a job whose worker is gone, and when."""
+    if job.aborting:
+        what = "revokes it"
+    elif job.crashes < job.max_crashes:
+        what = "runs it again"
+    else:
+        what = f"lets it fail (max_crashes is {job.max_crashes})"
+    if any(worker.alive for worker in around.workers):
+        return f"any live worker {what} when it looks next"
+    return f"the next worker that starts {what}: start one with `onejob worker MODULE:APP`"
 
 
 def still_waited_for(blockers: Sequence[Blocker]) -> tuple[Blocker, ...]:
@@ -157,13 +179,16 @@ def _delayed_by(delay: Delay) -> str:
     )
 
 
-def _behind(around: Surroundings) -> str:
-    if around.before is None:
+def _behind(job: Job, around: Surroundings) -> str:
+    lane, before = around.lane, around.before
+    if before is None:
         return ""
-    lane = around.lane
-    others = 0 if lane is None or lane.taken < lane.plan.concurrency else lane.taken - 1
+    has_room = lane is None or lane.taken < lane.plan.concurrency
+    if has_room and before.state is State.PARKED and not _served(job, around):
+        return ""  # nobody but a worker would let either of them in
+    others = 0 if lane is None or has_room else lane.taken - 1
     more = f" and {others} more" if others else ""
-    return f" behind job {around.before.id} ({around.before.state}){more}"
+    return f" behind job {before.id} ({before.state}){more}"
 
 
 def _jobs(count: int, one: str, many: str) -> str:
@@ -176,17 +201,20 @@ def _delay(job: Job) -> str:
             f"to be retried after failure {job.failures} ({_first_line(job.error or 'no error on record')})"
         )
     if job.misses:
-        return f"handed back {job.misses} times, because no worker of its queue knew its task"
+        return f"handed back {counted(job.misses, 'time')}, because no worker of its queue knew its task"
     if job.crashes:
-        return f"to be run again after {job.crashes} lost workers"
+        return f"to be run again after {counted(job.crashes, 'lost worker')}"
     if job.attempt:
         return "snoozed by its handler"
     return "not due yet"
 
 
 def _nobody(job: Job, around: Surroundings) -> str:
-    serving = any(worker.alive and job.queue in worker.queues for worker in around.workers)
-    return "" if serving else f"; {_who_serves(job, around.workers)}"
+    return "" if _served(job, around) else f"; {_who_serves(job, around.workers)}"
+
+
+def _served(job: Job, around: Surroundings) -> bool:
+    return any(worker.alive and job.queue in worker.queues for worker in around.workers)
 
 
 def _who_serves(job: Job, workers: Sequence[WorkerView]) -> str:

@@ -326,7 +326,7 @@ class AtHand(Protocol):
     """A store that can be asked by a worker without leaving the worker's event loop, if it is told for how long."""
 
     def at_hand(self) -> AbstractAsyncContextManager[None]:
-        """Meanwhile calls of `settle` from the running loop may take a shorter way; they promise the same.
+        """Meanwhile calls of `settle` and `wait` from the running loop may take a shorter way; they promise the same.
 
         A handler may block that loop for any time, and others must not wait for it: what would keep locks goes the usual way.
         """
@@ -635,7 +635,8 @@ class Inspector(Protocol):
     async def waiting_since(self) -> dict[str, int]:
         """Since when the longest waiting job of each queue has been due; queues where none waits are left out.
 
-        Dead letters do not count: they wait for a person, not for a worker.
+        Parked jobs do not count, but for those whose turn it is in a lane with a free slot, which only the next claim
+        will say. Dead letters do not count: they wait for a person, not for a worker.
         """
         ...
 

@@ -50,7 +50,11 @@ class AsyncTransaction:
         """The statements of calls that nobody has awaited yet."""
 
     def execute(self, statement: str, parameters: Parameters = ()) -> Coroutine[Any, Any, Rows]:
-        """Run one statement and return its rows; await it."""
+        """Run one statement and return its rows; await it.
+
+        `:name` parameters with a dict work on SQLite and on PostgreSQL. With a sequence they are `?` on SQLite, and `$1`,
+        `$2`, … on PostgreSQL.
+        """
         self._calls += 1
         self._unawaited[self._calls] = statement
         return self._execute(self._calls, statement, parameters)
@@ -80,7 +84,7 @@ class SyncTransaction:
         self._background = background
 
     def execute(self, statement: str, parameters: Parameters = ()) -> Rows:
-        """Run one statement and return its rows."""
+        """Run one statement and return its rows; parameters are as in `AsyncTransaction.execute`."""
         return self._background.call(self._inner.execute(statement, parameters))
 
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from click.testing import CliRunner
 
 from onejob.cli.program import program
 
 URL = "sqlite:///jobs.db"
+on_every_store = pytest.mark.usefixtures("store_url")
+"""For what a command asks the store in a way of its own; what it makes of the answer is the same on all of them."""
 PROGRAM = [sys.executable, "-c", "from onejob.cli import main; main()"]
 
 

@@ -21,9 +21,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def url() -> str:
-    """The store of the shop; a module that is run on every store has a fixture of its own."""
-    return URL
+def url(request: pytest.FixtureRequest) -> str:
+    """The store of the shop: a file of SQLite in the folder, or, for `on_every_store`, each in turn."""
+    given = request.getfixturevalue("store_url") if "store_url" in request.fixturenames else URL
+    return URL if given.startswith("sqlite:") else given
 
 
 @pytest.fixture

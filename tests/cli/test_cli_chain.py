@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from commands import URL, Cli, Outcome, Terminal
+from commands import URL, Cli, Outcome, Terminal, on_every_store
 from works import Works
 
 from onejob import State
@@ -22,8 +22,8 @@ NOBODY = "ffffffff-ffff-7fff-bfff-ffffffffffff"
 
 
 @pytest.fixture
-def works() -> Iterator[Works]:
-    made = Works()
+def works(url: str) -> Iterator[Works]:
+    made = Works(url)
     yield made
     made.app.close()
 
@@ -150,6 +150,7 @@ def test_piped_lines_say_what_they_are_about(cli: Cli, works: Works) -> None:
         assert ISO.fullmatch(outcome.lines[2][at])
 
 
+@on_every_store
 def test_json_has_the_whole_structure(cli: Cli, works: Works) -> None:
     built, crooked = works.build.enqueue(1, steps=1), works.inspect.enqueue(7)
     waits = works.waiting_for(crooked, built, on_blocker_failure="run")
@@ -272,6 +273,7 @@ def test_a_blocker_that_is_gone_says_so(cli: Cli, works: Works) -> None:
     assert re.match(rf"  └ {part.id} +gone$", drawn(waits.id)[2])
 
 
+@on_every_store
 def test_what_was_revoked_between_two_runs_did_not_run_to_its_end(cli: Cli, works: Works) -> None:
     again = works.inspect.using(retry=5).enqueue(1)
     works.drain()
@@ -320,6 +322,7 @@ def test_what_a_job_says_cannot_act_on_a_terminal(cli: Cli, works: Works) -> Non
     assert "[bold]" in seen
 
 
+@on_every_store
 def test_jobs_and_job_show_the_chain_and_the_place(cli: Cli, works: Works) -> None:
     chain = works.build.enqueue(1).id
     lone = works.build.enqueue(2, steps=0).id
@@ -351,6 +354,7 @@ def test_jobs_at_a_terminal_keep_ids_whole_where_chains_are(works: Works) -> Non
     assert f"{chain}/2" in terminal.text
 
 
+@on_every_store
 def test_delete_leaves_alone_what_others_wait_for_unless_told(cli: Cli, works: Works) -> None:
     part = works.build.enqueue(1)
     waits = works.waiting_for(part)
@@ -371,6 +375,7 @@ def test_delete_leaves_alone_what_others_wait_for_unless_told(cli: Cli, works: W
     assert works.app.count() == 0
 
 
+@on_every_store
 def test_retry_says_that_a_blocker_comes_first(cli: Cli, works: Works) -> None:
     crooked = works.inspect.enqueue(1)
     waits = works.waiting_for(crooked)
@@ -386,6 +391,7 @@ def test_retry_says_that_a_blocker_comes_first(cli: Cli, works: Works) -> None:
     assert about(cli.at("chain", waits.id), 2, 4) == [(waits.id, "blocked"), (crooked.id, "waiting")]
 
 
+@on_every_store
 def test_a_chain_is_deleted_whole(cli: Cli, works: Works) -> None:
     chain = works.build.enqueue(1).id
     works.drain()

@@ -9,7 +9,7 @@ import pytest
 from commands import URL, Cli, Terminal
 from shop import Shop
 
-from onejob import Queue
+from onejob import Queue, current_job
 from onejob.bulk import BATCH
 from onejob.testing import FakeClock
 
@@ -18,8 +18,8 @@ at_a_terminal = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def url(database_url: str) -> str:
-    return URL if database_url.startswith("sqlite:") else database_url
+def url(store_url: str) -> str:
+    return URL if store_url.startswith("sqlite:") else store_url
 
 
 def states(shop: Shop) -> dict[str, int]:
@@ -173,6 +173,36 @@ def test_prune_removes_what_has_been_kept_long_enough(cli: Cli, make_shop: Calla
     assert again.out.startswith("removed 2 jobs, ")
     assert cli.at("prune", "--yes").code == 3
     assert cli.at("prune", "--failed", "soon").code == 2
+
+
+def test_prune_accounts_for_jobs_that_stay_or_go_with_their_chains(
+    cli: Cli, make_shop: Callable[..., Shop]
+) -> None:
+    shop = make_shop(clock=FakeClock(int(time.time() * 1000) - 3_600_000))
+
+    @shop.app.task(name="shop.begin")
+    def begin() -> None:
+        current_job().continue_with(end)
+
+    @shop.app.task(name="shop.end")
+    def end() -> None:
+        raise ValueError("boom")
+
+    begin.enqueue()
+    shop.send.enqueue("u1")
+    shop.drain()
+    assert states(shop) == {"default/completed": 2, "default/failed": 1}
+    stayed = cli.at("prune", "--completed", "0", "--yes")
+    assert stayed.talk.startswith("Remove 2 jobs:")
+    assert stayed.out.startswith("removed 1 job, ")
+    assert (
+        "1 job of the 2 stayed: of chains that go on or ended otherwise, or that others wait for."
+        in stayed.talk
+    )
+    whole = cli.at("prune", "--failed", "0", "--completed", "2h", "--yes")
+    assert whole.talk.startswith("Remove 1 job:")
+    assert whole.out.startswith("removed 2 jobs, ")
+    assert whole.talk.endswith("1 job more went, of the same chains.\n")
 
 
 def test_a_released_key_lets_the_next_call_through(cli: Cli, shop: Shop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import sys
@@ -13,6 +14,8 @@ import sqlalchemy
 from commands import Cli, Outcome, Terminal, run
 
 from onejob import App
+from onejob.core.job import WorkerId
+from onejob.store import Beat
 from onejob.testing import drain
 
 MODULE = '''
@@ -76,6 +79,18 @@ def post(cli: Cli, folder: Path, own_modules: None, monkeypatch: pytest.MonkeyPa
 
 
 def _send(phone: str, message: str) -> None: ...
+
+
+def test_doctor_misses_the_table_of_an_intake(post: Post, cli: Cli) -> None:
+    asyncio.run(post.app.store.beat(Beat(WorkerId("w"), 30_000, queues=("default", "mail"))))
+    assert cli("doctor", "--app", "post_office:app").code == 0
+    post.sql("alter table sms_schedules rename to sms_plans")
+    found = cli("doctor", "--app", "post_office:app")
+    [what] = [line[2] for line in found.lines if line[:2] == ["error", "intake"]]
+    assert found.code == 1
+    assert "Intake 'sms' takes no rows in: There is no table 'sms_schedules'" in what
+    assert "sms_plans" in what
+    assert "Intake 'daily'" not in found.out
 
 
 def test_the_status_counts_rows_by_table_and_suggests_an_index(post: Post) -> None:

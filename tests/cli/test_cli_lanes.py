@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import PROGRAM, URL, Cli, Terminal
+from commands import PROGRAM, URL, Cli, Terminal, on_every_store
 from shop import Shop
 
 from onejob import Lane, Rate, State
@@ -27,9 +27,9 @@ WORKER = WorkerId("w1")
 class Harbour(Shop):
     """A shop with lanes: one ship at a time per pier, and two pilots, who sail three times a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         self.clock = FakeClock(int(time.time() * 1000))
-        super().__init__(clock=self.clock)
+        super().__init__(url, clock=self.clock)
 
         @self.app.task(name="harbour.dock", lane=Lane(by="pier"))
         def dock(pier: str) -> None: ...
@@ -59,8 +59,8 @@ class Harbour(Shop):
 
 
 @pytest.fixture
-def harbour() -> Iterator[Harbour]:
-    made = Harbour()
+def harbour(url: str) -> Iterator[Harbour]:
+    made = Harbour(url)
     yield made
     made.app.close()
 
@@ -117,8 +117,9 @@ def test_a_wrong_rate_is_a_wrong_usage(cli: Cli, arguments: tuple[str, ...]) -> 
     assert "Invalid value for '--rate': 'often' is no rate: write starts/time" in told.talk
 
 
+@on_every_store
 def test_lanes_are_listed_with_their_slots_and_whose_turn_it_is(cli: Cli, harbour: Harbour) -> None:
-    assert harbour.app.count() == 0
+    assert cli.at("migrate").code == 0
     assert cli.at("lanes").code == 3
     first = [harbour.dock.enqueue(pier="north") for _ in range(3)]
     harbour.dock.enqueue(pier="south")
@@ -138,6 +139,7 @@ def test_lanes_are_listed_with_their_slots_and_whose_turn_it_is(cli: Cli, harbou
     assert some.talk == "There are more: raise --limit, or name a --queue.\n"
 
 
+@on_every_store
 def test_lanes_as_json_name_their_holders(cli: Cli, harbour: Harbour) -> None:
     ids = [harbour.pilot.enqueue(ship=n).id for n in range(5)]
     harbour.start("mail", 5)
@@ -170,6 +172,7 @@ def test_lanes_say_when_their_rate_opens(cli: Cli, harbour: Harbour) -> None:
     assert max(map(len, terminal.text.splitlines())) <= 80
 
 
+@on_every_store
 def test_jobs_of_a_lane_are_found_and_show_it(cli: Cli, harbour: Harbour) -> None:
     first, second = (harbour.dock.enqueue(pier="north").id for _ in range(2))
     harbour.dock.enqueue(pier="south")
@@ -185,6 +188,7 @@ def test_jobs_of_a_lane_are_found_and_show_it(cli: Cli, harbour: Harbour) -> Non
     assert cli.at("job", second, "--json").json["lane"] == "pier:north"
 
 
+@on_every_store
 def test_limits_are_set_shown_and_removed(cli: Cli, shop: Shop) -> None:
     shop.fail.enqueue(1)
     assert (cli.at("limits").code, cli.at("limits").out) == (3, "")
@@ -227,6 +231,7 @@ def test_wrong_limits_are_a_wrong_usage(cli: Cli, shop: Shop, arguments: tuple[s
     assert shop.app.limits() == {}
 
 
+@on_every_store
 def test_a_mistyped_queue_gets_a_hint(cli: Cli, shop: Shop) -> None:
     shop.fail.enqueue(1)
     hint = "No job, worker or task of queue 'mial' is known here: did you mean 'mail'?\n"
@@ -241,6 +246,7 @@ def test_a_mistyped_queue_gets_a_hint(cli: Cli, shop: Shop) -> None:
     assert cli.at("pause", "quite-another").talk.endswith("is known here.\n")
 
 
+@on_every_store
 def test_a_paused_queue_starts_nothing_until_it_is_resumed(cli: Cli, harbour: Harbour) -> None:
     harbour.fail.enqueue(1)
     harbour.fail.enqueue(2)
@@ -294,6 +300,7 @@ def test_top_shows_lanes_and_limits(harbour: Harbour) -> None:
     assert re.search(r"mail +paused", terminal.text)
 
 
+@on_every_store
 def test_revoke_by_id_says_what_became_of_it(cli: Cli, harbour: Harbour) -> None:
     running, queued, other = (harbour.dock.enqueue(pier="north").id for _ in range(3))
     harbour.start("default")
@@ -314,6 +321,7 @@ def test_revoke_by_id_says_what_became_of_it(cli: Cli, harbour: Harbour) -> None
     assert harbour.state(other) is State.PARKED
 
 
+@on_every_store
 def test_revoke_of_many_shows_and_asks(cli: Cli, harbour: Harbour) -> None:
     ids = [harbour.dock.enqueue(pier="north").id for _ in range(7)]
     harbour.dock.enqueue(pier="south")
@@ -339,6 +347,7 @@ def test_revoke_of_many_shows_and_asks(cli: Cli, harbour: Harbour) -> None:
     assert cli.at("revoke", "lane:pier:south", "--yes", "--json").json == {"revoked": 1}
 
 
+@on_every_store
 def test_why_says_what_holds_a_job_up(cli: Cli, harbour: Harbour) -> None:
     first, second, third = (harbour.dock.enqueue(pier="north").id for _ in range(3))
     harbour.start("default")
@@ -356,6 +365,7 @@ def test_why_says_what_holds_a_job_up(cli: Cli, harbour: Harbour) -> None:
     assert cli.at("why", second, "--json").json["queue_paused"] is True
 
 
+@on_every_store
 def test_why_says_when_a_rate_opens(cli: Cli, harbour: Harbour) -> None:
     last = [harbour.pilot.enqueue(ship=ship) for ship in range(4)][-1]
     harbour.drain()

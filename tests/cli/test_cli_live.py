@@ -52,6 +52,18 @@ class Talk:
         self._lines.put("")
 
 
+STUBBORN = """
+import sys, time, onejob
+app = onejob.App("sqlite:///jobs.db")
+
+
+@app.task(name="say")
+def say() -> None:
+    print("it begins", file=sys.stderr, flush=True)
+    time.sleep(600)
+"""
+
+
 @contextmanager
 def dev(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Talk]]:
     command = [*PROGRAM, "dev", *arguments, "--every", "0.1"]
@@ -167,3 +179,17 @@ def test_top_shows_what_runs(shop: Shop) -> None:
         terminal.type("q")
         assert terminal.end()[0] == 0
     drain(shop.app)
+
+
+def test_a_handler_that_ends_with_its_process_is_told_to_be_lost(app: App, folder: Path) -> None:
+    (folder / "stubborn.py").write_text(STUBBORN)
+    receipt = app.task_named("say").enqueue()
+    command = [*PROGRAM, "worker", "stubborn:app", "--drain", "0", "--lease", "5"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        talk = Talk(process)
+        talk.wait_for("it begins")
+        process.terminate()
+        assert "0 completed, 1 still at work, which cannot be stopped" in talk.wait_for("stopped: ")
+        last = talk.wait_for("this process ends, and with it")
+        assert f"job {receipt.id} (task say): lost, and to run again when the lease has ended, in 5 s" in last
+        assert process.wait(60) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from commands import PROGRAM, URL, Cli, Outcome, run
+from commands import PROGRAM, URL, Cli, Outcome, on_every_store, run
 from shop import Shop
 
 from onejob.cli.output import fitting
@@ -69,6 +69,7 @@ def test_what_an_encoding_lacks_is_escaped(shop: Shop) -> None:
     assert "w\tdefault\tshop.send" in told.out
 
 
+@on_every_store
 def test_a_key_may_be_given_as_it_is_or_as_it_is_shown(cli: Cli, shop: Shop) -> None:
     shop.send.enqueue(user="a\x1b[31mb")
     for given in ("a\x1b[31mb", "a\\x1b[31mb"):
@@ -143,12 +144,14 @@ def test_numbers_that_are_none_are_refused(arguments: tuple[str, ...], cli: Cli)
     assert cli(*arguments).code == 2
 
 
+@on_every_store
 def test_a_task_with_the_longest_name_is_found(cli: Cli, shop: Shop) -> None:
     name = "t" * 100
     shop.app.task(name=name)(lambda: None).enqueue()
     assert cli.at("jobs", f"task:{name}").code == 0
 
 
+@on_every_store
 def test_what_is_not_there_is_not_counted_as_more(cli: Cli, shop: Shop) -> None:
     shop.failed()
     told = cli.at("delete", "ffffffff-ffff-ffff-ffff-ffffffffffff", "--yes")
@@ -171,6 +174,7 @@ def graveyard(shop: Shop) -> None:
     shop.drain()
 
 
+@on_every_store
 def test_dead_letters_are_found_by_error_wherever_they_stand(cli: Cli, shop: Shop) -> None:
     graveyard(shop)
     assert len(cli.at("dead", "mail", "--error", "LOST").lines) == 1
@@ -178,6 +182,7 @@ def test_dead_letters_are_found_by_error_wherever_they_stand(cli: Cli, shop: Sho
     assert cli.at("dead", "other", "--error", "lost").code == 3
 
 
+@on_every_store
 def test_waiting_dead_letters_are_retried_by_their_queue(cli: Cli, shop: Shop) -> None:
     graveyard(shop)
     told = cli.at("retry", "queue:mail-dead", "error:lost", "--yes", "--json")

@@ -225,6 +225,29 @@ def test_ctrl_c_prints_a_newline_and_exits_130(shop: Shop) -> None:
     assert shop.app.count() == 1
 
 
+def test_ctrl_c_while_the_program_is_still_being_imported_exits_130() -> None:
+    program = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "onejob.cli.program":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from onejob.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\n")
+
+
+def test_an_empty_url_and_a_store_without_its_folder_are_told_as_what_they_are(cli: Cli) -> None:
+    empty = cli("jobs", "--url", "")
+    assert (empty.code, "--url is empty" in empty.talk) == (2, True)
+    nowhere = cli("jobs", "--url", "sqlite:////nodir/x.db")
+    assert nowhere.code == 1
+    assert "cannot be made, because there is no folder /nodir" in nowhere.talk
+
+
 def test_ctrl_c_ends_a_command_that_waits_for_the_store(shop: Shop, folder: Path) -> None:
     shop.send.enqueue("u1")
     shop.app.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from commands import URL, Cli, Terminal, run
+from commands import URL, Cli, Terminal, on_every_store, run
 from shop import Shop
 
 from onejob import Cron, Every, Unique
@@ -28,9 +28,9 @@ SHOWN = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 class Kiosk(Shop):
     """A shop whose clock was set two minutes ago, and stands: the commands have the real one."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         self.clock = FakeClock(int(time.time() * 1000) - 120_000)
-        super().__init__(clock=self.clock)
+        super().__init__(url, clock=self.clock)
 
     def stored(self, id: str) -> Schedule:
         [found] = asyncio.run(self.app.store.schedules([id]))
@@ -51,14 +51,15 @@ def written(moment: dt.datetime | None) -> str:
 
 
 @pytest.fixture
-def kiosk() -> Iterator[Kiosk]:
-    made = Kiosk()
+def kiosk(url: str) -> Iterator[Kiosk]:
+    made = Kiosk(url)
     yield made
     made.app.close()
 
 
+@on_every_store
 def test_schedules_are_listed_with_next_and_last_runs(cli: Cli, kiosk: Kiosk) -> None:
-    assert kiosk.app.count() == 0
+    assert cli.at("migrate").code == 0
     nothing = cli.at("schedules")
     assert (nothing.code, nothing.out, nothing.talk) == (3, "", "There are no schedules in the store.\n")
     kiosk.app.schedule("failing", Every(60), kiosk.fail.job(1))
@@ -104,6 +105,7 @@ def test_as_json_nothing_is_left_out(cli: Cli, kiosk: Kiosk) -> None:
     assert (data["next"], data["paused"]) == (None, True)
 
 
+@on_every_store
 def test_what_became_of_the_last_slot(cli: Cli, kiosk: Kiosk) -> None:
     once = kiosk.send.using(unique=Unique.in_flight(by="user"))
     kiosk.app.schedules.put("often", Every(30), once.job("u1"))
@@ -173,6 +175,7 @@ def test_upcoming_runs_of_all_schedules_in_order(cli: Cli, kiosk: Kiosk) -> None
         assert cli.at("schedules", "--upcoming", wrong).code == 2
 
 
+@on_every_store
 def test_of_slots_that_have_passed_only_the_last_is_still_to_come(cli: Cli, kiosk: Kiosk) -> None:
     kiosk.app.schedules.put("often", Every(50), kiosk.send.job("u1"))
     since = kiosk.stored("often").since
@@ -210,6 +213,7 @@ def test_with_an_app_the_list_knows_what_its_code_declares(kiosk: Kiosk, folder:
     assert run("schedules", "--app", "jobs:app").lines[0][9] == "paused, no longer in the code"
 
 
+@on_every_store
 def test_pause_and_resume(cli: Cli, kiosk: Kiosk) -> None:
     kiosk.app.schedules.put("often", Every(60), kiosk.send.job("u1"))
     paused = cli.at("schedules", "pause", "often")
@@ -225,6 +229,7 @@ def test_pause_and_resume(cli: Cli, kiosk: Kiosk) -> None:
     assert cli.at("schedules", "resume", "often", "--json").json["paused"] is False
 
 
+@on_every_store
 def test_run_makes_a_job_and_says_which(cli: Cli, kiosk: Kiosk) -> None:
     kiosk.app.schedules.put("daily", Cron("0 8 * * *"), kiosk.send.using(unique=Unique.in_flight()).job("u1"))
     done = cli.at("schedules", "run", "daily")
@@ -306,6 +311,7 @@ def test_options_before_a_subcommand_are_not_forgotten(cli: Cli, kiosk: Kiosk) -
     assert cli.at("schedules", "paus", "daily").code == 2
 
 
+@on_every_store
 def test_one_that_cannot_be_read_is_shown_as_such(cli: Cli, kiosk: Kiosk) -> None:
     kiosk.app.schedules.put("lost", Cron("0 8 * * *", tz="Europe/Paris"), kiosk.send.job("u1"))
     kiosk.break_zone("lost")
@@ -322,6 +328,7 @@ def test_one_that_cannot_be_read_is_shown_as_such(cli: Cli, kiosk: Kiosk) -> Non
     assert cli.at("schedules", "remove", "lost", "--yes").code == 0
 
 
+@on_every_store
 def test_a_job_names_its_schedule_and_slot(cli: Cli, kiosk: Kiosk) -> None:
     put = kiosk.app.schedules.put("often", Every(60), kiosk.send.job("u1"))
     kiosk.clock.advance(60)

@@ -16,10 +16,10 @@ HOUR = 3_600_000
 class Works(Shop):
     """`build` goes on with `paint`, which goes on with `ship`; `assemble` waits for others."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         # An hour ago: commands at a terminal have the real clock.
         self.clock = FakeClock(int(time.time() * 1000) - HOUR)
-        super().__init__(clock=self.clock)
+        super().__init__(url, clock=self.clock)
 
         @self.app.task(name="works.build")
         def build(order: int, steps: int = 2) -> str:

@@ -1,18 +1,24 @@
 """Which slots of which schedules must become jobs on a journey through time, worked out without a look at onejob.
 
 Cron slots come from `wall_clock`, which looks at the clock every minute; those of intervals from counting. What was
-spent is written down by a trigger in the store, and held against that.
+spent is read off the store, and held against that.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from stored import is_postgres, table
+import msgspec
+from stored import is_postgres, is_valkey, table
 from wall_clock import due, looks
+
+from onejob.core.filter import JobFilter
+from onejob.core.job import Job
+from onejob.store import Amendment, JobStore
 
 LATE = 60_000
 """Who lets missed slots go does so from then on."""
@@ -51,13 +57,90 @@ READ_SPENT = "select schedule, slot, job from storm_spent order by number"
 READ_MADE = "select job from storm_made"
 
 
-def record(url: str) -> Iterator[str]:
-    """The statements after which a store writes down what becomes of its schedules."""
-    if not is_postgres(url):
-        yield from SQLITE_RECORD
-        return
-    for statement in POSTGRES_RECORD:
-        yield statement.format(schedule=table(url, "schedule"), job=table(url, "job"))
+Spent = list[tuple[str, int, str]]
+"""The schedule, the slot and the job, in the order in which that came about."""
+
+
+class Ledger(Protocol):
+    """What a store has done, as it is seen there."""
+
+    async def open(self) -> None:
+        """From now on it is written down."""
+
+    async def forget_jobs(self) -> None:
+        """As if all had run and were pruned."""
+
+    async def read(self) -> tuple[Spent, list[str]]:
+        """What was spent, and all jobs that were made."""
+        ...
+
+
+def ledger_of(store: JobStore, url: str) -> Ledger:
+    return ReadLedger(store) if is_valkey(url) else WrittenLedger(store, url)
+
+
+class WrittenLedger:
+    """Triggers in the database write down every single change."""
+
+    def __init__(self, store: JobStore, url: str) -> None:
+        self._store, self._url = store, url
+
+    async def open(self) -> None:
+        names = {"schedule": table(self._url, "schedule"), "job": table(self._url, "job")}
+        postgres = is_postgres(self._url)
+        async with self._store.transaction(60) as tx:
+            for statement in POSTGRES_RECORD if postgres else SQLITE_RECORD:
+                await tx.execute(statement.format(**names) if postgres else statement)
+
+    async def forget_jobs(self) -> None:
+        async with self._store.transaction(60) as tx:
+            await tx.execute(f"delete from {table(self._url, 'job')}")
+
+    async def read(self) -> tuple[Spent, list[str]]:
+        async with self._store.transaction(60) as tx:
+            spent = [(schedule, slot, job) for schedule, slot, job in await tx.execute(READ_SPENT)]
+            return spent, [job for (job,) in await tx.execute(READ_MADE)]
+
+
+class ReadLedger:
+    """Where nothing can be written down beside, the jobs themselves are, before they are forgotten; and the schedules, which
+    count how often they fired. A slot that is spent twice between two readings is one job, and counts twice.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._spent: Spent = []
+        self._fired = self._unseen = 0
+
+    async def open(self) -> None:
+        pass
+
+    async def forget_jobs(self) -> None:
+        jobs, cursor = list[Job](), None
+        while True:
+            page = await self._store.jobs(JobFilter(), 1_000, cursor)
+            jobs += page.jobs
+            if (cursor := page.cursor) is None:
+                break
+        new = [(*_source(job), job.id) for job in jobs]
+        self._spent += sorted(new)
+        for start in range(0, len(jobs), 500):
+            await self._store.amend([job.id for job in jobs[start : start + 500]], Amendment.DELETE)
+        fired = sum(found.fired for found in await self._store.schedules())
+        self._unseen += abs(fired - self._fired - len(new))
+        self._fired = fired
+
+    async def read(self) -> tuple[Spent, list[str]]:
+        await self.forget_jobs()
+        made = [job for _, _, job in self._spent]
+        return self._spent, made + [
+            "a job that a schedule counted and nobody saw, or the other way round"
+        ] * self._unseen
+
+
+def _source(job: Job) -> tuple[str, int]:
+    made_by = msgspec.json.decode(job.options or b"")
+    return made_by["schedule"], made_by["slot"]
 
 
 @dataclass(frozen=True)

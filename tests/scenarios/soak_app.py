@@ -12,7 +12,8 @@ import os
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ HOT = 1 if FAULTY else 3
 """Keys of each policy, and lanes of each kind."""
 EPOCHS_PER_SECOND = 2
 """How often the keys of those policies change that promise freshness: a later call would hide what was lost."""
+JOINING = 0
+"""The producer that enqueues on connections of its own, and what fails there is not acknowledged."""
 WIDTH = 2
 LINKS = 3
 OPTIONS: dict[str, Any] = {"retry": Retry(attempts=40, backoff=Fixed(0.02)), "max_crashes": 1_000}
@@ -66,10 +69,13 @@ class Notes:
                     self._pool = await asyncpg.create_pool(url, min_size=0, max_size=HANDS)
                 return await self._pool.fetchval(statement, *values)
             except Exception as error:
-                lost = is_lost(error) or isinstance(error, ConnectionError)  # or it heard its own echo
-                if not lost or time.monotonic() > end:
+                if not _server_is_gone(error) or time.monotonic() > end:
                     raise
                 await asyncio.sleep(0.05)  # the server is being restarted
+
+
+def _server_is_gone(error: Exception) -> bool:
+    return is_lost(error) or isinstance(error, ConnectionError)  # or somebody heard his own echo
 
 
 notes = Notes()
@@ -181,6 +187,7 @@ class Producer:
         self.attempted = 0
         self.acknowledged: list[dict[str, Any]] = []
         self._seconds = seconds
+        self._joins = number == JOINING and not FAULTY
         self._dice = random.Random(number)
         self._value = number * 10_000_000
         self._belated: list[asyncio.Task[None]] = []
@@ -204,6 +211,10 @@ class Producer:
                 await self._dice.choice(kinds)()
             except StoreBusy:  # not acknowledged: it may count or not, and nobody relies on it
                 continue
+            except Exception as error:
+                if not (self._joins and _server_is_gone(error)):
+                    raise
+                await asyncio.sleep(0.05)  # it is being restarted
 
     def _next(self) -> int:
         self._value += 1
@@ -227,11 +238,17 @@ class Producer:
         subject = f"{task.name.rpartition('.')[2]}/{key}"
         self.attempted += 1
         began = time.monotonic()
-        async with app.transaction() as tx:
-            if not FAULTY:
-                await tx.execute(CHANGE, (subject, value))
-            receipt = await task.aenqueue(key, value)
-            await asyncio.sleep(self._dice.uniform(0, 0.004))
+        if self._joins:
+            async with own_transaction() as connection:
+                await connection.execute(CHANGE, subject, value)
+                receipt = await task.using(connection=connection).aenqueue(key, value)
+                await asyncio.sleep(self._dice.uniform(0, 0.004))
+        else:
+            async with app.transaction() as tx:
+                if not FAULTY:
+                    await tx.execute(CHANGE, (subject, value))
+                receipt = await task.aenqueue(key, value)
+                await asyncio.sleep(self._dice.uniform(0, 0.004))
         if FAULTY:
             self._belated.append(asyncio.create_task(self._change_later(subject, value)))
         self._acknowledge(began, receipt, value)
@@ -241,11 +258,13 @@ class Producer:
         await notes.note(CHANGE, subject, value)
 
     async def _fresh_beside(self) -> None:
-        """A change that is committed before the call."""
+        """A change that is committed before the call, which therefore must not be given up."""
         task, value = self._dice.choice(FRESH), self._next()
         key = f"{self._hot()}-{int(time.time() * EPOCHS_PER_SECOND)}"
         await notes.note(CHANGE, f"{task.name.rpartition('.')[2]}/{key}", value)
-        await self._call(task, value, key, value)
+        self.attempted += 1
+        began = time.monotonic()
+        self._acknowledge(began, await task.aenqueue(key, value), value)
 
     async def _keyed(self) -> None:
         value = self._next()
@@ -277,9 +296,13 @@ class Producer:
         began = time.monotonic()
         if FAULTY:
             await self._promise_in_vain(began)
-        for receipt, value in zip(
-            await app.aenqueue_many([plain.job(value) for value in values]), values, strict=True
-        ):
+        calls = [plain.job(value) for value in values]
+        if self._joins:
+            async with own_transaction() as connection:
+                receipts = await app.aenqueue_many(calls, connection=connection)
+        else:
+            receipts = await app.aenqueue_many(calls)
+        for receipt, value in zip(receipts, values, strict=True):
             self._acknowledge(began, receipt, value, alone=True)
 
     async def _promise_in_vain(self, began: float) -> None:
@@ -309,7 +332,23 @@ class Producer:
     async def _call(self, task: Any, value: int, *arguments: Any, **more: Any) -> None:
         self.attempted += 1
         began = time.monotonic()
-        self._acknowledge(began, await task.aenqueue(*arguments), value, **more)
+        if self._joins:
+            async with own_transaction() as connection:
+                receipt = await task.using(connection=connection).aenqueue(*arguments)
+        else:
+            receipt = await task.aenqueue(*arguments)
+        self._acknowledge(began, receipt, value, **more)
+
+
+@asynccontextmanager
+async def own_transaction() -> AsyncIterator[Any]:
+    """A transaction of the user's on a connection of his own."""
+    connection = await asyncpg.connect(os.environ["ONEJOB_URL"].partition("?")[0])
+    try:
+        async with connection.transaction():
+            yield connection
+    finally:
+        connection.terminate()
 
 
 if __name__ == "__main__":

@@ -53,6 +53,17 @@ async def test_revoked_jobs_come_back_only_when_asked_for(app: App) -> None:
     assert await app.aretry_many("state:revoked") == {Amended.RETRIED: 1}
 
 
+async def test_who_waits_for_others_is_retried_after_them(app: App) -> None:
+    fail, add_up = app.task(name="fail")(_fail), app.task(name="add_up")(lambda: None)
+    parts = [await fail.aenqueue(n) for n in range(2)]
+    sums = [await add_up.using(blockers=parts).aenqueue()]
+    sums += [await add_up.using(blockers=sums).aenqueue()]
+    await adrain(app)
+    assert await app.aretry_many("task:add_up") == {Amended.STRANDED: 2}
+    assert await app.aretry_many("state:failed") == {Amended.RETRIED: 4}
+    assert [(await app.ajob(one.id)).state for one in sums] == [State.BLOCKED] * 2
+
+
 async def test_a_key_that_others_hold_is_reported_and_can_be_forced(app: App) -> None:
     fail = app.task(name="fail", unique=Unique.in_flight(by=()))(_fail)
     await fail.aenqueue(1)

@@ -490,7 +490,7 @@ async def test_a_worker_leaves_a_handler_alone_that_has_completed_and_is_not_yet
         return tx.output
 
     receipt = await charge.aenqueue()
-    async with app.worker(concurrency=1, lease=0.6, heartbeat=0.1) as worker:
+    async with app.worker(concurrency=1, lease=30, heartbeat=0.1) as worker:
         assert await receipt.aresult(timeout=20) == "done"
         ages: list[float] = []
 

@@ -141,8 +141,8 @@ class TestAsAFile:
         assert children_report(files, 5)["alive"] is False
 
 
-async def test_a_worker_knows_how_it_is(database_url: str) -> None:
-    app = App(database_url)
+async def test_a_worker_knows_how_it_is(store_url: str) -> None:
+    app = App(store_url)
     async with app:
         worker = app.worker(queues="a,b")
         assert worker.health().as_data() == {
@@ -184,7 +184,7 @@ async def block() -> None:
 
 
 @pytest.fixture
-def start(tmp_path: Path, database_url: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     (tmp_path / "jobs.py").write_text(JOBS)
     started: list[subprocess.Popen[bytes]] = []
 
@@ -192,7 +192,7 @@ def start(tmp_path: Path, database_url: str) -> Iterator[Callable[..., subproces
         worker = subprocess.Popen(
             [sys.executable, "-c", "from onejob.cli import main; main()", "worker", "jobs:app", *options],
             cwd=tmp_path,
-            env={**os.environ, "ONEJOB_URL": with_patience(database_url)},
+            env={**os.environ, "ONEJOB_URL": with_patience(store_url)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -206,12 +206,12 @@ def start(tmp_path: Path, database_url: str) -> Iterator[Callable[..., subproces
 
 
 def test_a_worker_process_answers_while_a_handler_blocks_its_loop_and_says_so_when_it_drains(
-    tmp_path: Path, database_url: str, port: int, start: Callable[..., subprocess.Popen[bytes]]
+    tmp_path: Path, store_url: str, port: int, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     worker = start("--health-port", str(port), "--health-file", "health")
     until(lambda: _answers(port))
     until((tmp_path / "health").exists)
-    app = App(database_url)
+    app = App(store_url)
     app.task(name="block")(lambda: None).enqueue()
     app.close()
     until(lambda: ask(port)[1]["running"] == 1)

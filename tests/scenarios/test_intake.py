@@ -594,13 +594,12 @@ async def test_inside_a_transaction_of_the_app_it_is_refused(either: Desk) -> No
             await calls.arun()
 
 
-async def test_a_store_without_sql_asks_for_a_database(valkey_url: str) -> None:
-    async with App(valkey_url) as app:
-        calls = Desk(app, None, None).intake()
-        with pytest.raises(
-            InvalidOption, match="This store has no tables of yours: say where they are with database=…"
-        ):
-            await calls.arun()
+def test_a_store_without_sql_asks_for_a_database_where_the_intake_is_declared() -> None:
+    desk = Desk(App("valkey://nowhere"), None, None)
+    with pytest.raises(
+        InvalidOption, match="store has no tables of yours: say where they are with database=…"
+    ):
+        desk.intake()
 
 
 async def test_a_url_that_nobody_can_open_is_told_without_its_password(app: App) -> None:

@@ -151,9 +151,9 @@ def place(tmp_path: Path, sqlite_url: str) -> Iterator[Place]:
 
 
 @pytest.fixture
-def any_place(tmp_path: Path, database_url: str) -> Iterator[Place]:
+def any_place(tmp_path: Path, store_url: str) -> Iterator[Place]:
     """For what the processes do to the store, or their end leaves there."""
-    place = Place(tmp_path, database_url)
+    place = Place(tmp_path, store_url)
     yield place
     place.clean_up()
 
@@ -212,14 +212,14 @@ def test_a_second_sigterm_kills_the_process_and_hands_the_job_back(any_place: Pl
 
 
 def test_a_killed_worker_takes_its_processes_with_it_even_one_that_holds_its_gil(any_place: Place) -> None:
-    worker = any_place.start("--lease", "1", "--poll", "0.5")
+    worker = any_place.start("--lease", "3", "--poll", "0.5")
     id = any_place.send("holds")
     child, other = any_place.pid(), any_place.pid("other")
     worker.kill()
     worker.wait()
     any_place.until(lambda: is_gone(child) and is_gone(other))
     (any_place.folder / "started").unlink()
-    any_place.start("--lease", "1", "--poll", "0.5")
+    any_place.start("--lease", "3", "--poll", "0.5")
     assert any_place.pid() != child  # another worker runs it again
     assert any_place.job(id).crashes == 1
 

@@ -26,7 +26,7 @@ from onejob.tasks import Task
 
 PATIENCE = 40.0
 SEED = int(os.environ.get("ONEJOB_SEED", "20261115"))
-KILLS, LONG = 24, 200
+KILLS, LONG = 12, 200
 KEYS = 40
 
 MAKES_APP = "App()"

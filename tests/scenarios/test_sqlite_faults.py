@@ -118,12 +118,12 @@ async def test_a_caller_that_gives_up_entering_a_transaction_does_not_hold_the_w
     async with app_in(tmp_path) as app:
         task = app.task(name="task")(noop)
         await app.store.open()
-        inside = asyncio.Event()
+        inside, given_up = asyncio.Event(), asyncio.Event()
 
         async def hold() -> None:
             async with app.transaction(timeout=20):
                 inside.set()
-                await asyncio.sleep(0.3)
+                await given_up.wait()
 
         async def give_up() -> None:
             async with app.transaction(timeout=20):
@@ -136,34 +136,33 @@ async def test_a_caller_that_gives_up_entering_a_transaction_does_not_hold_the_w
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        given_up.set()
         await holder
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await task.aenqueue()
 
 
 async def test_closing_does_not_block_the_event_loop(tmp_path: Path) -> None:
     app = app_in(tmp_path)
     await app.store.open()
-    inside, longest = asyncio.Event(), 0.0
+    inside, turns = asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
-        async with app.transaction(timeout=20):
+        async with app.transaction(timeout=10):
             inside.set()
-            await asyncio.sleep(0.5)
+            await turns.wait()
 
-    async def watch() -> None:
-        nonlocal longest
-        last = time.monotonic()
-        while True:
-            await asyncio.sleep(0.01)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    async def turn() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        turns.set()
 
-    holder, watcher = asyncio.create_task(hold()), asyncio.create_task(watch())
+    holder = asyncio.create_task(hold())
     await inside.wait()
+    turning = asyncio.create_task(turn())
     await app.aclose()
-    await holder
-    watcher.cancel()
-    assert longest < 0.4
+    assert turns.is_set(), "it waits for those who are inside, and the loop went on meanwhile"
+    await asyncio.gather(holder, turning)
 
 
 async def test_a_file_taken_away_is_noticed_and_not_written_to(tmp_path: Path) -> None:

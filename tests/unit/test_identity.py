@@ -314,8 +314,8 @@ class Text(str):
     __slots__ = ()
 
 
-@given(
-    st.one_of(
+PARTS = st.one_of(
+    (
         st.text(),
         st.text(alphabet="ab/\x00\u00e9\u2028", max_size=250),
         st.integers(),
@@ -330,14 +330,24 @@ class Text(str):
         st.builds(Text, st.text()),
     )
 )
+
+
+@given(PARTS)
 def test_a_key_of_one_part_is_what_it_is_as_one_of_several(part: Any) -> None:
     assert REALM.key(part) == (REALM.digest((part,)), key_text((part,)))
+
+
+@given(st.lists(PARTS, max_size=4).map(tuple))
+def test_a_key_of_text_and_numbers_is_what_it_is_as_one_of_anything(parts: tuple[Any, ...]) -> None:
+    assert REALM.key_of(parts) == (REALM.digest(parts), key_text(parts))
 
 
 def test_a_key_of_one_part_is_refused_where_one_of_several_is() -> None:
     for part in ("\ud800", 10**5000, object()):
         with pytest.raises(InvalidOption):
             REALM.key(part)
+        with pytest.raises(InvalidOption):
+            REALM.key_of(("a", part))
 
 
 def test_one_part_as_bytes() -> None:

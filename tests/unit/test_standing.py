@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from onejob import QueueLimits, Rate, State
@@ -81,6 +82,36 @@ def test_a_parked_job_that_nobody_serves_says_so() -> None:
     said = "\n".join(how_it_stands(job(), Surroundings(now=NOW)))
     assert "parked; it has been due for 5 s; no worker serves queue 'mail'" in said
     assert "start one with `onejob worker MODULE:APP --queues mail`" in said
+
+
+def test_two_whom_only_a_worker_would_let_in_do_not_wait_for_each_other() -> None:
+    lane, before = view(concurrency=3, head="b"), job("b")
+    said = "\n".join(how_it_stands(job(), Surroundings(now=NOW, lane=lane, before=before)))
+    assert "parked; it has been due for 5 s; no worker serves queue 'mail'" in said
+    assert "parked behind job b (parked); it has been due" in told(job(), lane=lane, before=before)
+
+
+def test_a_job_whose_worker_fell_silent_is_not_called_running() -> None:
+    lost = job(state=State.RUNNING, lane=None, worker="w-2", started=NOW - 90_000, attempt=1)
+    silent = msgspec.structs.replace(SERVING, id=WorkerId("w-2"), seen=NOW - 60_000, alive=False)
+
+    def stands(one: Job, *workers: WorkerView) -> str:
+        [said] = how_it_stands(one, Surroundings(now=NOW, workers=workers))
+        return said.partition("queue 'mail': ")[2]
+
+    began = "started 90 s ago on worker w-2, attempt 1, which stopped beating"
+    assert stands(lost, silent) == (
+        f"{began} 60 s ago; its lease has ended, and the next worker that starts runs it again: start one with "
+        "`onejob worker MODULE:APP`."
+    )
+    assert stands(lost, silent, SERVING).endswith("and any live worker runs it again when it looks next.")
+    assert stands(lost, SERVING).startswith(f"{began}; its lease has ended")
+    worn = msgspec.structs.replace(lost, crashes=3)
+    assert stands(worn, SERVING).endswith("lets it fail (max_crashes is 3) when it looks next.")
+    flagged = msgspec.structs.replace(worn, aborting=True)
+    assert stands(flagged, SERVING).endswith("revokes it when it looks next.")
+    alive = msgspec.structs.replace(silent, alive=True)
+    assert stands(lost, alive) == "running for 90 s on worker w-2, attempt 1."
 
 
 def test_every_gate_that_is_closed_is_named() -> None:

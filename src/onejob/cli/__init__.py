@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["main"]
+import sys
+
+__all__ = ["INTERRUPTED", "main"]
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 def main() -> None:
     """Run the command line."""
-    from onejob.cli.program import program
+    try:
+        from onejob.cli.program import program
 
-    program(prog_name="onejob")
+        program(prog_name="onejob")
+    except KeyboardInterrupt:  # while it was still being imported
+        print(file=sys.stderr)
+        sys.exit(INTERRUPTED)

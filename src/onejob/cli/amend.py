@@ -28,6 +28,7 @@ from onejob.cli.output import (
 from onejob.cli.source import Source, store_options
 from onejob.core.filter import JobFilter
 from onejob.core.job import Job
+from onejob.core.span import counted
 from onejob.store import Amended, Amendment
 
 SAMPLES: Final = 5
@@ -153,7 +154,7 @@ async def amend_matching(
 
 def ask(verb: str, count: int, samples: Sequence[Job], *, yes: bool, noun: str = "job") -> None:
     """Show what is about to happen and ask whether it should."""
-    say(f"{verb} {count} {noun}{'' if count == 1 else 's'}:")
+    say(f"{verb} {counted(count, noun)}:")
     for job in samples[:SAMPLES]:
         error = printable((job.error or "").split("\n", 1)[0])[:80]
         say(f"  {job.id}  {job.state}  {job.queue}  {job.task}  {error}".rstrip())

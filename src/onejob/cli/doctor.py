@@ -10,7 +10,7 @@ import msgspec
 from onejob.app import App
 from onejob.cli.output import emit, emit_json, end, example, json_option, on_terminal, printable, say
 from onejob.cli.source import Source, store_options
-from onejob.diagnosis import diagnose
+from onejob.diagnosis import diagnose, diagnose_intakes
 from onejob.store import Finding, Level
 
 
@@ -20,8 +20,8 @@ from onejob.store import Finding, Level
 def doctor(source: Source, as_json: bool) -> None:
     """Say what is wrong with a store, and what to do.
 
-    Looks at the file, its disk, its schema and its soundness, at queues that nobody serves and at workers that
-    died. Changes nothing. Exit code 1 if something is wrong; warnings do not count.
+    Looks at the file, its disk, its schema and its soundness, at queues that nobody serves, at workers that
+    died and at tables that an app's intakes miss. Changes nothing. Exit code 1 if something is wrong; warnings do not count.
     """
     app = source.app()
     findings = asyncio.run(_examine(app))
@@ -39,7 +39,10 @@ def doctor(source: Source, as_json: bool) -> None:
 
 async def _examine(app: App) -> list[Finding]:
     async with app:
-        return await diagnose(app.store)
+        findings = await diagnose(app.store)
+        if any(finding.blocking for finding in findings):
+            return findings
+        return [*findings, *await diagnose_intakes(app.intakes.values())]
 
 
 def _tell(findings: list[Finding]) -> None:

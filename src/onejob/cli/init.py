@@ -46,5 +46,6 @@ def init(file: Path) -> None:
     say(
         f"Next, run its jobs:   onejob dev {module}:app\n"
         f"and elsewhere ask:    onejob enqueue --app {module}:app send_welcome user=u1\n"
+        "then look at it:       export ONEJOB_URL=sqlite:///jobs.db; onejob jobs\n"
         "Ask twice, and the second one is kept."
     )

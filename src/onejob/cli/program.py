@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import click
 
-INTERRUPTED: Final = 130
+from onejob.cli import INTERRUPTED
+
 PIPE_CLOSED: Final = 141
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What a full or broken disk says to one who writes."""

@@ -9,10 +9,11 @@ import msgspec
 
 from onejob.app import App
 from onejob.cli.amend import SAMPLES, ask, progress, yes_option
-from onejob.cli.output import NothingMatched, emit, emit_json, example, json_option
+from onejob.cli.output import NothingMatched, emit, emit_json, example, json_option, say
 from onejob.cli.source import Source, store_options
 from onejob.core.filter import JobFilter, span
 from onejob.core.job import Job, State
+from onejob.core.span import counted
 from onejob.store import Pruned, Retention
 
 BATCH = 1_000
@@ -51,17 +52,26 @@ def prune(source: Source, yes: bool, as_json: bool, **spans: str | None) -> None
             )
         elif removed != Pruned():
             emit(
-                f"removed {_some(removed.jobs, 'job')}, {_some(removed.keys, 'forgotten key')}, "
-                f"{_some(removed.workers, 'dead worker')}"
+                f"removed {counted(removed.jobs, 'job')}, {counted(removed.keys, 'forgotten key')}, "
+                f"{counted(removed.workers, 'dead worker')}"
             )
+        if count:
+            left, _ = await _outlived(app, retention)
+            _account(count, left, removed.jobs)
         if removed == Pruned():
             raise NothingMatched("Nothing has been kept long enough to go.")
 
     source.run(act)
 
 
-def _some(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _account(announced: int, left: int, removed: int) -> None:
+    """Say where more or fewer went than were announced, one by one: a chain goes as a whole, by its last job."""
+    if left:
+        say(
+            f"{counted(left, 'job')} of the {announced} stayed: of chains that go on or ended otherwise, or that others wait for."
+        )
+    if (others := removed - announced + left) > 0:
+        say(f"{counted(others, 'job')} more went, of the same chains.")
 
 
 async def _outlived(app: App, retention: Retention) -> tuple[int, list[Job]]:

@@ -32,6 +32,10 @@ class Source:
     def app(self) -> App:
         """The app: `--url` as it is, else `--app` or `$ONEJOB_APP`, else `$ONEJOB_URL` or the default file."""
         logging.getLogger("onejob").addFilter(_is_for_everyone)
+        if self.url == "":
+            raise click.UsageError(
+                "--url is empty: name a store, such as sqlite:///jobs.db, or leave it out."
+            )
         if self.url is not None or self.target is None:
             return App(self.url)
         from onejob.cli.target import load_app

@@ -36,7 +36,9 @@ def why(source: Source, subject: str, queue: str | None, task: str | None, as_js
         elif looks_like_id(subject):
             explanations = [await app.aexplain((await find_job(app.store, subject)).id)]
         else:
-            raise NothingMatched(f"Nobody holds key {subject!r}, and no record of it is kept: it is free.")
+            raise NothingMatched(
+                f"Nobody holds key {subject!r}, and no record of it is kept: it is free. A job's id takes at least six characters."
+            )
         if as_json:
             emit_json_lines(explanation.as_dict() for explanation in explanations)
         else:

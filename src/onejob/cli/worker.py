@@ -119,11 +119,14 @@ def _run(app: App, settings: dict[str, Any], lifeline: int | None, options: Heal
         with asyncio.Runner(loop_factory=new_loop) as runner:
             with HealthCheck(options, lambda: made.health().as_data(), BEAT):
                 runner.run(_serve(made, lifeline))
-            if made.held_up:
-                _end_now()
+            code = 1 if made.unsettled else 0
+            if made.held_up or made.unsettled:
+                _end_now(made, code)
             runner.run(app.aclose())
     except OnejobError as error:
         raise click.ClickException(str(error)) from error
+    if code:
+        sys.exit(code)
 
 
 async def _serve(made: Worker, lifeline: int | None) -> None:
@@ -137,15 +140,22 @@ def _on_orphaned(made: Worker, lifeline: int) -> None:
     made.stop()
 
 
-def _end_now() -> NoReturn:
-    """End the process with a handler still at work, or a keeper that waits for somebody's database.
+def _end_now(made: Worker, code: int) -> NoReturn:
+    """End the process with a handler still at work, a keeper that waits for somebody's database, or a store that does not answer.
 
     It cannot be stopped, and the loop and the interpreter would both wait for it. It ends with the process,
     now; a handler, while its lease still keeps others from starting the job.
     """
+    if made.stuck:
+        from onejob.worker.journal import say
+
+        jobs = ", ".join(f"{attempt.claimed.id} (task {attempt.claimed.task})" for attempt in made.stuck)
+        lease = made.settings.lease
+        text = f"this process ends, and with it job {jobs}: lost, and to run again when the lease has ended, in {lease:g} s"
+        say(logging.WARNING, "handler.lost", text, worker=made.id)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _set_up_logging(*, quiet: bool, verbose: bool) -> None:

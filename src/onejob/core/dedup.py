@@ -101,6 +101,11 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return FOREVER if self.window is None else since + self.window
 
     @cached_property
+    def memory(self) -> tuple[int | None, int | None]:
+        """For how long a key is remembered if its holder completed, and if not; None: not at all."""
+        return self.forget_at(Standing.COMPLETED, 0), self.forget_at(Standing.FAILED, 0)
+
+    @cached_property
     def encoded(self) -> bytes:
         """The rules as stored beside a job, for an operator's later retry."""
         return _rules_encoder.encode(self)

@@ -22,6 +22,7 @@ from onejob.core.errors import InvalidOption, shown
 from onejob.core.payload import MAX_DEPTH, dataclass_fields, is_dataclass
 
 if TYPE_CHECKING:
+    import hashlib
     from _hashlib import HASH
 
 Key = tuple[bytes, str]
@@ -62,11 +63,32 @@ class Realm:
         elif type(part) is int and -INT64 < part < INT64:
             encoded, text = _encode_number(part, 0), str(part)
         else:
-            parts = (part,)
-            return self.digest(parts), key_text(parts)
+            return self._any_key((part,))
         state = self._start()
         state.update(encoded)
         return state.digest()[:16], text
+
+    def key_of(self, parts: tuple[object, ...]) -> Key:
+        """A key made of several parts, which are mostly text and numbers."""
+        encoded, texts = b"", list[str]()
+        for part in parts:
+            if type(part) is str and part and part.isprintable():
+                encoded += _encode_text(part, 0)
+                texts.append(part)
+            elif type(part) is int and -INT64 < part < INT64:
+                encoded += _encode_number(part, 0)
+                texts.append(str(part))
+            else:
+                return self._any_key(parts)
+        text = "/".join(texts)
+        if not 0 < len(text) <= MAX_TEXT:
+            return self._any_key(parts)
+        state = self._start()
+        state.update(encoded)
+        return state.digest()[:16], text
+
+    def _any_key(self, parts: tuple[object, ...]) -> Key:
+        return self.digest(parts), key_text(parts)
 
     def call_digest(self, arguments: Mapping[str, object]) -> bytes:
         """The 16 bytes that name a key made of the whole call."""
@@ -104,14 +126,16 @@ def call_text(arguments: Mapping[str, object]) -> str:
 
 def fingerprint(payload: bytes) -> bytes:
     """Eight bytes by which a duplicate's arguments are compared with the holder's."""
-    return _blake2b()(payload, digest_size=8).digest()
+    state = _eight_bytes().copy()  # quicker than a new one with its size
+    state.update(payload)
+    return state.digest()
 
 
 @cache
-def _blake2b() -> Callable[..., Any]:
+def _eight_bytes() -> hashlib.blake2b:
     import hashlib  # see `Realm`
 
-    return hashlib.blake2b
+    return hashlib.blake2b(digest_size=8)
 
 
 def _text(text: str) -> bytes:
@@ -138,6 +162,10 @@ def _encode_number(value: int, _room: int) -> bytes:
     return b"i%d:" % len(data) + data
 
 
+def _encode_float(value: float, _room: int) -> bytes:
+    return b"f" + struct.pack(">d", value + 0.0)
+
+
 def _encode_items(value: Iterable[Any], room: int) -> bytes:
     room = _inside(room)
     return _tagged(b"l", b"".join([_encode(item, room) for item in value]))
@@ -160,11 +188,13 @@ def _inside(room: int) -> int:
     return room - 1
 
 
+_AS_THEY_PRINT = frozenset({int, float, bool, list, dict})
 _BY_TYPE: dict[type, Callable[[Any, int], bytes]] = {
     type(None): lambda _value, _room: b"n",
     bool: lambda value, _room: b"T" if value else b"F",
     str: _encode_text,
     int: _encode_number,
+    float: _encode_float,
     list: _encode_items,
     tuple: _encode_items,
     dict: _encode_pairs,
@@ -181,7 +211,7 @@ def _encode_any(value: Any, room: int) -> bytes:
         case int():
             return _encode_number(value, room)
         case float():
-            return b"f" + struct.pack(">d", value + 0.0)
+            return _encode_float(value, room)
         case bytes() | bytearray():
             return _tagged(b"b", bytes(value))
         case uuid.UUID():
@@ -252,6 +282,8 @@ def _part_text(part: object) -> str:
         return part or "-"
     if part is None:
         return "-"
+    if type(part) in _AS_THEY_PRINT:
+        return str(part)
     if isinstance(part, enum.Enum):
         return str(part.value)
     if isinstance(part, (bytes, bytearray)):

@@ -156,6 +156,14 @@ def initial_state(
     return State.PARKED if laned else State.WAITING
 
 
+def first_due(job: NewJob, now: int) -> int:
+    """When a newcomer is due whose key nobody has."""
+    due, plan = now + job.delay, job.plan
+    if plan is not None and plan.rules.wait and not _is_full(job, plan.items):
+        due = max(due, now + plan.rules.wait)
+    return due
+
+
 def judge(job: NewJob, found: Holder | None, now: int) -> Decision:
     """Decide what becomes of `job`, whose key's record is `found`, at the instant `now`."""
     plan = job.plan
@@ -206,9 +214,7 @@ def may_revive(id: JobId, rules: Rules | None, found: Holder | None, now: int) -
 
 
 def _create(job: NewJob, now: int, former: Holder | None = None) -> Decision:
-    due, plan = now + job.delay, job.plan
-    if plan is not None and plan.rules.wait and not _is_full(job, plan.items):
-        due = max(due, now + plan.rules.wait)
+    due = first_due(job, now)
     if former is None:
         return Decision(Answer(job.id, Outcome.CREATED), True, due, now)
     return Decision(Answer(job.id, Outcome.CREATED), True, due, now, former.follows, former.calls)

@@ -1,4 +1,4 @@
-"""Lengths of time as people say them."""
+"""Lengths of time, and numbers of things, as people say them."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def span(milliseconds: int) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
     return f"{seconds:.1f}".removesuffix(".0") + " s" if seconds >= 0.1 else f"{milliseconds} ms"
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something, whose plural is a regular one."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from onejob.core.errors import InvalidOption
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 
@@ -68,8 +67,5 @@ def open_database(database: Database | None, client: Client) -> RowDatabase:
     from onejob.intake.own import OwnDatabase
 
     spoken = client.store.dialect
-    if spoken is None:
-        raise InvalidOption(
-            "This store has no tables of yours: say where they are with database=…, a SQLAlchemy URL or engine."
-        )
+    assert spoken is not None, "it is refused where it is declared"
     return OwnDatabase(client, spoken)

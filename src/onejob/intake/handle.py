@@ -105,6 +105,13 @@ class Intake:
             last=last,
         )
 
+    async def acheck(self) -> None:
+        """Raise if its tables are not there, or are not as it needs them."""
+        parts, _, catalog = self._parts()
+        if catalog is not None:
+            now = await parts.client.store.time()
+            await catalog.usable(now, now + parts.look_ahead)
+
     def explain_row(self, id: Any, *, table: str | None = None) -> RowExplanation:
         """Say why a row is or is not scheduled; where several tables have that id, `table` names one."""
         return self._client().call(self.aexplain_row(id, table=table), instead="await intake.aexplain_row(…)")
@@ -203,12 +210,16 @@ def declared(
     every: Seconds,
     client: Callable[[], Client],
     url: str,
+    has_tables: bool,
 ) -> Intake:
-    """An intake of checked settings; `others` are those that its app has already, `url` is the store's."""
+    """An intake of checked settings; `others` are those that its app has already, `url` is the store's.
+
+    `has_tables`: users can have tables of their own in the store.
+    """
     from onejob.intake.rows import check_functions, reader_of
 
     check_name("Intake", name)
-    _check_source(name, source, url)
+    _check_source(name, source, url, has_tables=has_tables)
     _check_sender(name, sender)
     check_functions(arguments, key)
     ahead = millis("look_ahead", look_ahead, minimum=0)
@@ -227,7 +238,7 @@ def declared(
     return made
 
 
-def _check_source(name: str, source: object, url: str) -> None:
+def _check_source(name: str, source: object, url: str, *, has_tables: bool) -> None:
     if not isinstance(source, (Table, Query, Rows)):
         raise InvalidOption(
             f"Intake {name!r} takes its rows from Table(…), Query(…) or Rows(…), not {shown(source)}."
@@ -244,6 +255,11 @@ def _check_source(name: str, source: object, url: str) -> None:
         from onejob.intake.files import refuse_own_file
 
         refuse_own_file(name, source.database, url)
+    elif not has_tables:
+        raise InvalidOption(
+            f"Intake {name!r} reads a table, and the store has no tables of yours: say where they are with database=…, a "
+            "SQLAlchemy URL or engine."
+        )
 
 
 def _check_sender(name: str, sender: object) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from onejob.core.job import JobId, State
+from onejob.core.span import counted
 
 
 class Allowed(StrEnum):
@@ -212,7 +213,7 @@ class RowExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def rows(number: int) -> str:
     """So many rows, in words."""
-    return f"{number:,} row{'' if number == 1 else 's'}"
+    return counted(number, "row")
 
 
 def became_jobs(number: int, where: str = "") -> str:

@@ -56,6 +56,11 @@ def check_url(url: str) -> str:
     return url
 
 
+def has_tables(url: str) -> bool:
+    """True if users can have tables of their own in the store that a URL names."""
+    return not url.startswith(VALKEY)
+
+
 def absolute(url: str) -> str:
     """The URL fit to be shown, and the same store's in whatever directory it is read."""
     if url.startswith((*POSTGRES, *VALKEY)) or _file(url) is None:

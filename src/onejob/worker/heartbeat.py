@@ -7,6 +7,7 @@ worker's own loop, so that a handler that blocks it is named.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import threading
@@ -49,6 +50,7 @@ class Heartbeat:
         self._strangers: dict[Lease, int] = {}
         self._stuck: Sequence[Attempt] = ()
         self._stopping = threading.Event()
+        self._beating: asyncio.Task[None] | None = None
 
     def fresh(self) -> bool:
         """True while the last beat still covers a new claim; a claim under an ended lease would be rescued."""
@@ -73,10 +75,15 @@ class Heartbeat:
         threading.Thread(target=self._run, name="onejob-heartbeat", daemon=True).start()
 
     async def stop(self) -> None:
-        """End the thread; the leases last as long as the last beat said."""
+        """End the thread; the leases last as long as the last beat said. Cancelled, it breaks off a beat under way."""
         self._stopping.set()
         _in_loop(self._own_loop, self._wake.set)
-        await self._over
+        try:
+            await asyncio.shield(self._over)
+        except asyncio.CancelledError:
+            if self._beating is not None:
+                _in_loop(self._own_loop, self._beating.cancel)
+            raise
 
     def linger(self, stuck: Sequence[Attempt]) -> None:
         """Go on beating for handlers that could not be stopped, until they return or the process ends.
@@ -87,11 +94,15 @@ class Heartbeat:
         self._stopping.set()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._own_loop) as runner:
+        with (
+            asyncio.Runner(loop_factory=lambda: self._own_loop) as runner,
+            contextlib.suppress(asyncio.CancelledError),
+        ):
             runner.run(self._beat_on())
         _in_loop(self._loop, self._over.set_result, None)
 
     async def _beat_on(self) -> None:
+        self._beating = asyncio.current_task()
         while not self._stopping.is_set() or self._still_stuck():
             try:
                 self._watch.look()

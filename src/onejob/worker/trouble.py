@@ -53,7 +53,8 @@ class Trouble:
             self._isolate(error, done, owed)
         pause = min(FIRST_PAUSE * 2**self._refused, LONGEST_PAUSE) * random.uniform(0.5, 1.5)
         self._refused = min(self._refused + 1, 10)
-        text = f"settling failed, {len(owed)} outcomes are kept and tried again in {pause:.1f} s: "
+        kept = "1 outcome is" if len(owed) == 1 else f"{len(owed)} outcomes are"
+        text = f"settling failed, {kept} kept and tried again in {pause:.2g} s: "
         say(logging.WARNING, "store.trouble", text + first_line(describe(error)), worker=self._worker)
         return pause
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -32,7 +33,11 @@ from onejob.worker.runner import Runner
 from onejob.worker.setup import Settings, WorkerSetup, new_worker_id, served_queues
 
 GRACE = 2.0
-"""Seconds that cancelled coroutines get to unwind before the worker stops waiting for them."""
+"""Seconds beyond the drain time in which cancelled coroutines unwind, and the worker signs off."""
+LAST_WORDS = 0.5
+"""Seconds that it has for signing off in any case."""
+NAMED = 3
+"""How many jobs are named whose outcomes could not be stored."""
 
 
 _ENDED = {
@@ -106,8 +111,11 @@ class Worker:
         self._phase = Phase.STARTING
         self._serving: asyncio.Task[None] | None = None
         self._stop_early = False
-        self._keeping = False
         """Told to stop before it was started: then it ends as soon as it is."""
+        self._keeping = False
+        self._deadline = math.inf
+        """By the loop's clock, when it should be gone, once it has been told to stop."""
+        self._unsettled: list[Attempt] = []
 
     @property
     def counts(self) -> Counter[str]:
@@ -118,6 +126,11 @@ class Worker:
     def stuck(self) -> list[Attempt]:
         """After the end: handlers that could not be stopped. Their leases stay theirs until they return."""
         return [attempt for attempt in self._roster.values() if attempt.running]
+
+    @property
+    def unsettled(self) -> list[Attempt]:
+        """After the end: attempts whose outcomes no store has accepted. Their jobs run again."""
+        return [*self._unsettled]
 
     @property
     def held_up(self) -> bool:
@@ -240,7 +253,7 @@ class Worker:
             # Told to stop before it had begun: there is nothing to finish.
         finally:
             self._phase = Phase.STOPPED
-        told = _summary(self.counts)
+        told = _summary(self.counts, self.stuck, self._unsettled)
         say(logging.INFO, "worker.stopped", f"worker {self.id} stopped: {told}", **self._fields())
 
     async def _finish(self) -> None:
@@ -279,15 +292,19 @@ class Worker:
             self._say_what_is_left()
             self._pump.stop_claiming()
             self._runner.release_waiting()
-            await _either(pumping, self._hurry_asked, timeout=self.settings.drain)
+            drain = self.settings.drain
+            self._deadline = self._loop.time() + drain + GRACE
+            await _either(pumping, self._hurry_asked, timeout=drain)
+            if self._hurry_asked.is_set():
+                self._deadline = min(self._deadline, self._loop.time() + GRACE)
             if not pumping.done():
                 self._pump.hand_back()
-                await asyncio.wait({pumping}, timeout=GRACE)
+                await asyncio.wait({pumping}, timeout=self._left(GRACE))
         finally:
             for task in (rounds, pumping):
                 task.cancel()
             # A keeper may be in a thread that waits for somebody's database, and cannot be stopped.
-            await asyncio.wait({rounds, pumping}, timeout=GRACE)
+            await asyncio.wait({rounds, pumping}, timeout=self._left(GRACE))
             self._keeping = not rounds.done()
             if observer is not None:
                 await observer.finish(GRACE if self._hurry_asked.is_set() else PATIENCE)
@@ -304,22 +321,30 @@ class Worker:
         """
         self._runner.close()
         await self._runner.close_processes()
-        for attempt in self._pump.unsettled():
+        self._unsettled = self._pump.unsettled()
+        for attempt in self._unsettled:
             job = attempt.claimed
             text = f"job {job.id} (task {job.task}) ended, but its outcome could not be stored before the worker stopped"
             say(logging.ERROR, "job.unsettled", f"{text}; it will run again", job, worker=self.id)
         if stuck := self.stuck:
             for attempt in stuck:
-                text = f"{attempt} and cannot be stopped; its lease is kept until it returns"
+                text = f"{attempt} and cannot be stopped; its lease is kept until it returns or this process ends"
                 say(logging.WARNING, "handler.stuck", text, attempt.claimed, worker=self.id)
             self._heartbeat.linger(stuck)
             return
-        await self._heartbeat.stop()
         try:
-            await self._setup.store.leave(self.id)
+            async with asyncio.timeout(self._left(self.settings.drain + GRACE)):
+                await self._heartbeat.stop()
+                await self._setup.store.leave(self.id)
         except Exception as error:
-            text = f"could not sign off, the lease will run out: {first_line(describe(error))}"
+            late = isinstance(error, TimeoutError)
+            why = "the store did not answer in time" if late else first_line(describe(error))
+            text = f"could not sign off, the lease will run out: {why}"
             say(logging.WARNING, "store.trouble", text, worker=self.id)
+
+    def _left(self, most: float) -> float:
+        """Seconds until it should be gone; a moment in any case."""
+        return min(most, max(self._deadline - self._loop.time(), LAST_WORDS))
 
     def _say_what_is_left(self) -> None:
         """Who has told us to stop should know what we still wait for."""
@@ -367,10 +392,18 @@ class Worker:
                 loop.remove_signal_handler(number)
 
 
-def _summary(counts: Counter[str]) -> str:
+def _summary(counts: Counter[str], stuck: Sequence[Attempt], unsettled: Sequence[Attempt]) -> str:
     told: Counter[str] = Counter(completed=0)
     for what, count in counts.items():
         told[_ENDED.get(what, what)] += count
+    if stuck:
+        told["still at work, which cannot be stopped"] = len(stuck)
+    if unsettled:
+        named = ", ".join(
+            f"{attempt.claimed.id} (task {attempt.claimed.task})" for attempt in unsettled[:NAMED]
+        )
+        more = ", …" if len(unsettled) > NAMED else ""
+        told[f"ended but could not be stored and will run again: job {named}{more}"] = len(unsettled)
     return ", ".join(f"{count} {words}" for words, count in told.items())
 
 

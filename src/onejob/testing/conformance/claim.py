@@ -67,6 +67,18 @@ class TestClaim:
         clock.advance(3)
         assert await started_ids(store) == [urgent.id, early.id, first.id, second.id, late.id]
 
+    async def test_claims_of_few_take_the_first_of_all(self, store: JobStore, clock: FakeClock) -> None:
+        late, early, urgent, most_urgent = (
+            job(delay=2_000),
+            job(delay=1_000),
+            job(delay=2_000, priority=5),
+            job(delay=2_000, priority=6),
+        )
+        await store.enqueue([late, early, urgent, most_urgent])
+        clock.advance(3)
+        started = [(await start(store, limit=1))[0].id for _ in range(4)]
+        assert started == [most_urgent.id, urgent.id, early.id, late.id]
+
     async def test_queues_are_visited_in_the_order_given(self, store: JobStore) -> None:
         slow, fast = job(queue="slow", priority=100), job(queue="fast")
         await store.enqueue([slow, fast])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onejob.core.dedup import Unique
 from onejob.core.filter import parse
 from onejob.core.job import ChainId, JobId, State
+from onejob.core.lane import LanePlan
 from onejob.store import JobFilter, JobStore, Level
 from onejob.testing.clock import FakeClock
 from onejob.testing.conformance.chains import go_on
@@ -110,6 +111,19 @@ class TestInspect:
         assert await store.waiting_since() == {"q": first, "r": first}
         await start_one(store)
         assert await store.waiting_since() == {"q": first + 5_000, "r": first}
+
+    async def test_whose_turn_it_is_in_a_lane_waits_though_nobody_claims(
+        self, store: JobStore, clock: FakeClock
+    ) -> None:
+        first = clock.now
+        await store.enqueue([job(lane=LanePlan("a")), job(lane=LanePlan("a"))])
+        clock.advance(5)
+        await store.enqueue([job(lane=LanePlan("b"), queue="r")])
+        assert await store.waiting_since() == {"q": first, "r": first + 5_000}
+        await start_one(store)
+        assert await store.waiting_since() == {"r": first + 5_000}
+        await store.enqueue([job(lane=LanePlan("a"))])
+        assert await store.waiting_since() == {"r": first + 5_000}, "the slot of its lane is taken"
 
     async def test_a_store_exists_once_it_is_used(self, store: JobStore) -> None:
         await put(store, job())
