@@ -136,15 +136,18 @@ async def nothing_leaks(oracle: Oracle, patience: float) -> list[str]:
 class Killing:
     """Kills the server every few seconds, and starts it again; now and then a worker as well."""
 
-    def __init__(self, server: PostgresServer, every: float, *, workers: bool = False) -> None:
+    def __init__(
+        self, server: PostgresServer, every: float, *, workers: bool = False, least: int = 2
+    ) -> None:
         self._server = server
         self._every = every
+        self._least = least
         self._workers = workers
         self.kills = 0
 
     async def __call__(self, crew: Crew, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() + self._every / 2 < end:
+        while time.monotonic() + self._every / 2 < end or self.kills < self._least:
             await asyncio.sleep(self._every * random.uniform(0.7, 1.3))
             if self._workers and random.random() < 0.5:
                 crew.kill_a_worker()
@@ -202,7 +205,7 @@ async def test_a_long_soak_shows_no_violation(postgres_url: str, tmp_path: Path)
 async def test_servers_and_workers_killed_during_a_long_soak_lose_and_double_nothing(
     own_postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    killing = Killing(own_postgres, every=5, workers=True)
+    killing = Killing(own_postgres, every=5, workers=True, least=10)
     soak = Soak(seconds=90, lease=6, patience=300)
     result = await soaked(soak, own_postgres.url, tmp_path, disturb=killing)
     shown("A long soak with servers and workers that are killed", result, kills=killing.kills)

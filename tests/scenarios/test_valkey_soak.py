@@ -18,8 +18,9 @@ from valkey_crew import Crew, Soak, soaked
 class Attacking:
     """Kills workers every few seconds; before that some are stopped, each until somebody else does its job."""
 
-    def __init__(self, every: float, *, freezes: int = 0) -> None:
+    def __init__(self, every: float, *, freezes: int = 0, least: int = 0) -> None:
         self._every = every
+        self._least = least
         self._freezes = freezes
         self.kills = self.frozen = 0
 
@@ -27,7 +28,7 @@ class Attacking:
         end = time.monotonic() + seconds
         while crew.frozen < self._freezes:
             await crew.freeze_a_worker()
-        while time.monotonic() + self._every / 2 < end:
+        while time.monotonic() + self._every / 2 < end or crew.killed < self._least:
             await asyncio.sleep(self._every * crew.dice.uniform(0.5, 1.5))
             await crew.kill_a_worker()
         self.kills, self.frozen = crew.killed, crew.frozen
@@ -36,15 +37,16 @@ class Attacking:
 class Restarting:
     """Kills the server every few seconds and starts it again; now and then a worker as well."""
 
-    def __init__(self, server: ValkeyServer, every: float, *, workers: bool = False) -> None:
+    def __init__(self, server: ValkeyServer, every: float, *, workers: bool = False, least: int = 1) -> None:
         self._server = server
         self._every = every
+        self._least = least
         self._workers = workers
         self.kills = 0
 
     async def __call__(self, crew: Crew, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() + self._every / 2 < end:
+        while time.monotonic() + self._every / 2 < end or self.kills < self._least:
             await asyncio.sleep(self._every * crew.dice.uniform(0.7, 1.3))
             if self._workers and crew.dice.random() < 0.5:
                 await crew.kill_a_worker()
@@ -63,7 +65,7 @@ def durable_valkey() -> Iterator[ValkeyServer]:
 async def test_workers_killed_during_a_short_soak_break_no_promise(
     own_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
-    attacking = Attacking(every=1.2)
+    attacking = Attacking(every=1.2, least=2)
     result = await soaked(Soak(seconds=4, lease=2), own_valkey.url, tmp_path, disturb=attacking)
     shown("A short soak with workers that are killed", result, kills=attacking.kills)
     assert result.violations() == {}
@@ -75,7 +77,7 @@ async def test_workers_killed_during_a_short_soak_break_no_promise(
 async def test_a_server_killed_during_a_short_soak_loses_and_doubles_nothing(
     durable_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
-    restarting = Restarting(durable_valkey, every=1.5)
+    restarting = Restarting(durable_valkey, every=1.5, least=2)
     result = await soaked(Soak(seconds=4), durable_valkey.url, tmp_path, disturb=restarting)
     shown("A short soak with a server that is killed", result, kills=restarting.kills)
     assert result.violations() == {}
@@ -126,7 +128,7 @@ async def test_the_oracle_sees_what_is_not_delivered_and_what_is_left_behind(
 async def test_workers_killed_and_stopped_during_a_long_soak_break_no_promise(
     own_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
-    attacking = Attacking(every=3, freezes=3)
+    attacking = Attacking(every=3, freezes=3, least=10)
     soak = Soak(seconds=90, producers=4, workers=4, lease=3, breath=0.01, patience=300)
     result = await soaked(soak, own_valkey.url, tmp_path, disturb=attacking)
     shown("A long soak", result, kills=attacking.kills, frozen=attacking.frozen)
@@ -139,7 +141,7 @@ async def test_workers_killed_and_stopped_during_a_long_soak_break_no_promise(
 async def test_servers_and_workers_killed_during_a_long_soak_lose_and_double_nothing(
     durable_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
-    restarting = Restarting(durable_valkey, every=4, workers=True)
+    restarting = Restarting(durable_valkey, every=4, workers=True, least=10)
     soak = Soak(seconds=90, producers=4, workers=4, lease=6, patience=300)
     result = await soaked(soak, durable_valkey.url, tmp_path, disturb=restarting)
     shown("A long soak with servers and workers that are killed", result, kills=restarting.kills)
@@ -151,7 +153,7 @@ async def test_servers_and_workers_killed_during_a_long_soak_lose_and_double_not
 async def test_a_server_that_syncs_every_second_loses_nothing_however_often_its_process_is_killed(
     own_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
-    restarting = Restarting(own_valkey, every=3, workers=True)
+    restarting = Restarting(own_valkey, every=3, workers=True, least=10)
     soak = Soak(seconds=60, producers=3, workers=3, lease=6, patience=300)
     result = await soaked(soak, own_valkey.url, tmp_path, disturb=restarting)
     shown("A long soak with appendfsync everysec", result, kills=restarting.kills)

@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from typing import Any
 
 from valkey_soak_app import (
@@ -52,6 +53,7 @@ class Producer:
         self._number = number
         self._dice = random.Random(seed * 100 + number)
         self._value = number * 10_000_000
+        self._keyed_tasks = cycle(KEYED)
 
     async def produce(self) -> None:
         await app.store.open()  # the clock starts once everyone can enqueue
@@ -64,10 +66,12 @@ class Producer:
             *(self._fresh, self._fresh, self._keyed, self._keyed, self._collected, self._doomed, self._slow),
             *(self._ordered, self._wide, self._paced, self._many, self._join),
         ]
+        first = iter(kinds)  # of each kind at least one, however few calls are made
         made = 0
         while time.monotonic() < end or made < LEAST:
+            call = next(first, None) or self._dice.choice(kinds)
             try:
-                await self._dice.choice(kinds)()
+                await call()
             except StoreBusy:  # not acknowledged: it may count or not, and nobody relies on it
                 continue
             except UnknownBlocker:  # acknowledged, and lost with a server: where that may be, it is counted
@@ -100,7 +104,7 @@ class Producer:
 
     async def _keyed(self) -> None:
         value = self._next()
-        await self._call(self._dice.choice(KEYED), value, self._hot(), value)
+        await self._call(next(self._keyed_tasks), value, self._hot(), value)
 
     async def _collected(self) -> None:
         value = self._next()
