@@ -12,6 +12,7 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from time import monotonic as clock
 from typing import Any, Final
 
 from onejob.hints import ANY, Hints
@@ -28,9 +29,13 @@ be dead, and nothing is kept for who did not listen."""
 POLL: Final = 1.0
 """The same while no notification has been seen to arrive: nobody listens yet, or there is a pooler in between."""
 PROOF: Final = 5.0
-_PAUSE: Final = 0.005
+_PAUSE: Final = 0.001
+"""Seconds between two notifications of work: whoever is idle waits for them."""
+_OFTEN: Final = 0.001
+"""If hints come sooner after each other than this, more of them share one: whoever makes so many is the one who notices."""
+_LONG_PAUSE: Final = 0.005
 _SHORT_OF_WORK: Final = 5
-"""So many pauses between hints that only tell of ends: of those a busy worker has more than anybody waits for."""
+"""So many long pauses between hints that only tell of ends: of those a busy worker has more than anybody waits for."""
 _ENDS: Final = "done:"
 _SEND: Final = 5.0
 _MAX_PAYLOAD: Final = 7_999
@@ -123,12 +128,17 @@ class Line:
         self._link: Link | None = None
         self._lock = asyncio.Lock()
         self._outgoing: set[str] = set()
+        self._told = 0
+        """How many hints have come since the last pause began."""
+        self._paused = 0.0
+        """When that was."""
         self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
 
     def send(self, topics: set[str]) -> None:
         """Tell other processes, now or with the next."""
         self._outgoing |= topics
+        self._told += 1
         if self._sending is None:
             self._sending = self._home.spawn(self._send())
 
@@ -183,11 +193,15 @@ class Line:
         self._sending = None
 
     async def _pause(self) -> None:
-        """Let hints gather; those of work not for long."""
-        for _ in range(_SHORT_OF_WORK):
-            await asyncio.sleep(_PAUSE)
+        """Let hints gather; those of work not for long, and less so while there are few."""
+        now = clock()
+        many = self._told > 1 and self._told * _OFTEN > now - self._paused
+        self._told, self._paused = 0, now
+        await asyncio.sleep(_LONG_PAUSE if many else _PAUSE)
+        for _ in range(_SHORT_OF_WORK - 1):
             if not self._outgoing or any(not topic.startswith(_ENDS) for topic in self._outgoing):
                 return
+            await asyncio.sleep(_LONG_PAUSE)
 
     async def _notify(self, parameters: tuple[str, str]) -> None:
         async with self._lock:
