@@ -166,8 +166,9 @@ CHANGES = {
     "pin": COALESCE,
 }
 MOVING = [
-    *(("update", kind, ended) for kind in ("alone", "batch", "user") for ended in (False, True)),
+    *(("update", kind, ended) for kind in ("alone", "in turn", "batch", "user") for ended in (False, True)),
     *((change, "alone", False) for change in ("postpone", "collect", "cancel")),
+    *((change, "in turn", False) for change in ("postpone", "collect")),
     *((change, "batch", True) for change in ("postpone", "collect", "cancel")),
     *((change, "user", False) for change in ("postpone", "collect", "cancel", "pin")),
     ("pin", "user", True),
@@ -186,6 +187,7 @@ class TestHolderMoves:
         async with Play(postgres_url) as play:
             old = await put(play.store, job(unique=unique, payload=b"1", items=1))
             session = await (play.user() if kind == "user" else play.ours())
+            session.guesses.contended = kind == "in turn"
             if kind == "user":
                 await session.begin()
             newcomer = job(unique=unique, payload=b"2", items=1)
@@ -260,6 +262,43 @@ class TestHolderMoves:
             assert {(answer.id, answer.outcome) for answer in answers} == {(old.id, Outcome.COLLECTED)}
             seen = await look(play.store, old.id)
             assert sorted(seen.payload.split()) == [b"[1]", b"[2]", b"[3]", b"[4]"]
+
+    async def test_who_finds_a_holder_changed_waits_for_its_row_and_looks_once(
+        self, postgres_url: str
+    ) -> None:
+        collect = Unique.collect()
+        async with Play(postgres_url) as play:
+            old = await put(play.store, job(unique=collect, payload=b"[1]", items=1))
+            one, two = await play.ours(), await play.ours()
+            acting = await one.enqueue(job(unique=collect, payload=b"[2]", items=1)).before(
+                "enqueue.change_as_seen"
+            )
+            await two.begin()
+            await two.enqueue(job(unique=collect, payload=b"[3]", items=1)).done()
+            acting.go()
+            await one.waits_for(two)
+            await two.commit()
+            [answer] = await acting.done()
+            assert (answer.id, answer.outcome) == (old.id, Outcome.COLLECTED)
+            assert one.link.said == [
+                "enqueue.one",
+                "enqueue.change_as_seen",
+                "begin",
+                "enqueue.savepoint",
+                "enqueue.be_patient",
+                "enqueue.lock_jobs",
+                "enqueue.look",
+                "enqueue.change_holders",
+                "commit",
+            ]
+            one.link.said.clear()
+            await one.enqueue(job(unique=collect, payload=b"[4]", items=1)).done()
+            assert "enqueue.change_as_seen" not in one.link.said, "somebody else may change it again"
+            one.link.said.clear()
+            await one.enqueue(job(unique=collect, payload=b"[5]", items=1)).done()
+            assert one.link.said == ["enqueue.one", "enqueue.change_as_seen"], "nobody else does any more"
+            seen = await look(play.store, old.id)
+            assert sorted(seen.payload.split()) == [b"[1]", b"[2]", b"[3]", b"[4]", b"[5]"]
 
     @pytest.mark.parametrize("deadlock_timeout", ["1s", "50ms"])
     async def test_users_who_cross_each_other_follow_rather_than_deadlock(

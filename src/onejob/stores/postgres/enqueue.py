@@ -16,6 +16,7 @@ from onejob.core.judge import Answer, Outcome, first_due
 from onejob.stores.postgres import blocking, lanes, swift
 from onejob.stores.postgres.blocking import Waits
 from onejob.stores.postgres.changing import Plans, change_as_seen, insert, write
+from onejob.stores.postgres.contended import change_in_turn
 from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION, sqlstate
 from onejob.stores.postgres.holding import Kinds, Seen, lock_keys, lock_rows, read, settings, take
 from onejob.stores.postgres.judging import Judgement
@@ -163,8 +164,10 @@ def _one(work: Work, job: NewJob) -> Steps[list[Answer] | None]:
     judged.judge([job])
     if judged.changes and not work.foreign and not judged.keys:
         [changed] = judged.changes.values()
-        if changed.holder.lane is not None or not (yield from change_as_seen(work, seen, changed)):
+        if changed.holder.lane is not None:
             return None
+        if work.guesses.contended or not (yield from change_as_seen(work, seen, changed)):
+            return (yield from change_in_turn(work, seen, job, changed.holder.id))
     elif not judged.is_certain or judged.made:
         return None
     work.absorbed += judged.absorbed

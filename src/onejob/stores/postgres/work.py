@@ -10,11 +10,13 @@ from onejob.absorbing import Absorbed
 class Guesses:
     """What the last operations met, and so the next may meet. A wrong guess costs a statement, and nothing else."""
 
-    __slots__ = ("burden", "repetitive")
+    __slots__ = ("burden", "contended", "repetitive")
 
-    def __init__(self, *, burden: int = 0, repetitive: bool = False) -> None:
+    def __init__(self, *, burden: int = 0, contended: bool = False, repetitive: bool = False) -> None:
         self.burden = burden
         """In so many calls more, jobs that end may have keys, lanes or chains; 0: they are expected to have none."""
+        self.contended = contended
+        """The last holder that was changed by itself was changed by somebody else, too."""
         self.repetitive = repetitive
         """Most keys of the last newcomers were held."""
 
