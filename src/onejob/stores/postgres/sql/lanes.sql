@@ -171,7 +171,8 @@ where l.queue = n.queue and l.key = n.key;
 -- starts on record count: those that do not any more have been forgotten just before. Conditions are written such that
 -- no plan can take another index than those of lanes (`coalesce` implies no partial one), and lane by lane.
 --
--- Most lanes have one slot, which is free, and no rate: it is for the first in line, and nothing else has to be looked at.
+-- Most lanes have no rate, and whoever has a slot is to keep it. Then free slots are for the best in line, and nothing else
+-- has to be looked at: for one that is free, that is the first.
 with lanes as materialized (
     select l.queue, l.key, l.concurrency, l.rate_max, first.place, first.seq,
         l.concurrency = 1 and l.rate_max is null and coalesce(first.place, 0) < 2 as is_plain
@@ -183,21 +184,10 @@ with lanes as materialized (
         limit 1
     ) first on true
 ),
-turns as materialized (
-    select l.queue, l.key, array_remove(array[free_head.seq], null) as released, null::bigint[] as passed,
-        l.place is null as unused, l.place = 1 and free_head.seq is null as missed
-    from lanes l
-    left join lateral (
-        select j.seq from onejob.job j
-        where l.place = 1 and j.seq = l.seq and coalesce(j.place, 0) = 1 and coalesce(j.state, '') = 'parked'
-        for update skip locked
-    ) free_head on true
-    where l.is_plain
-    union all
-    select l.queue, l.key, t.released, t.passed,
-        slots.taken = 0 and starts.made = 0 and live.found is null as unused,
-        slots.kept > movable.kept or (crowd.is_there and slots.waiting > movable.waiting)
-            or (head.wanted and free_head.seq is null) or left_out.found as missed
+slots as materialized (
+    select l.queue, l.key, l.concurrency, l.rate_max, l.place is null as unused, held.taken, held.waiting, held.kept,
+        line.rank, starts.made, crowd.is_there as crowded,
+        l.concurrency > 1 and l.rate_max is null and held.kept = 0 and not crowd.is_there as is_wide
     from lanes l
     cross join lateral (
         select
@@ -209,7 +199,7 @@ turns as materialized (
             ) filter (where j.place = 2 and j.state = 'waiting') as last
         from onejob.job j
         where j.queue = l.queue and j.lane = l.key and j.place >= 2
-    ) slots
+    ) held
     cross join lateral (
         select count(*) as made from onejob.start a
         where l.rate_max is not null and a.queue = l.queue and a.lane = l.key
@@ -229,19 +219,57 @@ turns as materialized (
             limit 1
         )
     ) line on true
-    left join lateral (
-        select true as found from onejob.job j
-        where slots.taken = 0 and j.queue = l.queue and j.lane = l.key and j.place is not null
-        order by j.place desc, j.seq
-        limit 1
-    ) live on true
     cross join lateral (
-        select slots.waiting > 0 and coalesce(
-            slots.taken > l.concurrency or line.rank < slots.last or starts.made + slots.waiting > l.rate_max
-                or (l.rate_max is not null and slots.kept > 0),
+        select held.waiting > 0 and coalesce(
+            held.taken > l.concurrency or line.rank < held.last or starts.made + held.waiting > l.rate_max
+                or (l.rate_max is not null and held.kept > 0),
             false
         ) as is_there
     ) crowd
+    where not l.is_plain
+),
+turns as materialized (
+    select l.queue, l.key, array_remove(array[free_head.seq], null) as released, null::bigint[] as passed,
+        l.place is null as unused, l.place = 1 and free_head.seq is null as missed
+    from lanes l
+    left join lateral (
+        select j.seq from onejob.job j
+        where l.place = 1 and j.seq = l.seq and coalesce(j.place, 0) = 1 and coalesce(j.state, '') = 'parked'
+        for update skip locked
+    ) free_head on true
+    where l.is_plain
+    union all
+    select s.queue, s.key, best.seqs, null, s.unused, coalesce(left_out.found, false)
+    from slots s
+    cross join lateral (
+        select count(*) as found, array_agg(b.seq) as seqs
+        from (
+            select r.seq
+            from (
+                select j.seq from onejob.job j
+                where j.queue = s.queue and j.lane = s.key and j.place = 1
+                    and coalesce(j.state, '') = 'parked'
+                order by j.priority desc, j.due, j.seq
+                limit 10000
+                for update skip locked
+            ) r
+            limit greatest(s.concurrency - s.taken, 0)
+        ) b
+    ) best
+    left join lateral (
+        select true as found from onejob.job j
+        where s.concurrency - s.taken > best.found and j.queue = s.queue and j.lane = s.key and j.place = 1
+            and j.seq <> all(coalesce(best.seqs, '{}'))
+        order by j.priority desc, j.due, j.seq
+        limit 1
+    ) left_out on true
+    where s.is_wide
+    union all
+    select l.queue, l.key, t.released, t.passed,
+        l.unused and l.made = 0,
+        l.kept > movable.kept or (l.crowded and l.waiting > movable.waiting)
+            or (head.wanted and free_head.seq is null) or left_out.found as missed
+    from slots l
     cross join lateral (
         select
             count(*) filter (where m.place = 2) as turns,
@@ -253,29 +281,29 @@ turns as materialized (
             array_agg(m.priority) as priorities, array_agg(m.due) as dues
         from (
             select j.seq, j.place, j.state, j.priority, j.due from onejob.job j
-            where (slots.kept > 0 or crowd.is_there) and j.queue = l.queue and j.lane = l.key and j.place >= 2
-                and (j.state = 'parked' or (crowd.is_there and j.state = 'waiting'))
+            where (l.kept > 0 or l.crowded) and j.queue = l.queue and j.lane = l.key and j.place >= 2
+                and (j.state = 'parked' or (l.crowded and j.state = 'waiting'))
             for update skip locked
         ) m
     ) movable
     cross join lateral (
         select case
             when l.rate_max is null then 2147483647
-            else greatest(l.rate_max - starts.made - slots.waiting + movable.waiting, 0)
+            else greatest(l.rate_max - l.made - l.waiting + movable.waiting, 0)
         end as starts
     ) leave
     cross join lateral (
         select least(
-            greatest(l.concurrency - slots.taken + movable.turns, 0), leave.starts - least(movable.held, leave.starts)
+            greatest(l.concurrency - l.taken + movable.turns, 0), leave.starts - least(movable.held, leave.starts)
         ) as starts
     ) room
     cross join lateral (
-        select l.concurrency = 1 and room.starts > 0 and line.rank is not null
-            and line.rank[3] < coalesce(movable.first, 9223372036854775807) as wanted
+        select l.concurrency = 1 and room.starts > 0 and l.rank is not null
+            and l.rank[3] < coalesce(movable.first, 9223372036854775807) as wanted
     ) head
     left join lateral (
         select j.seq from onejob.job j
-        where head.wanted and j.seq = line.rank[3] and coalesce(j.place, 0) = 1 and coalesce(j.state, '') = 'parked'
+        where head.wanted and j.seq = l.rank[3] and coalesce(j.place, 0) = 1 and coalesce(j.state, '') = 'parked'
         for update skip locked
     ) free_head on true
     cross join lateral (
@@ -318,14 +346,14 @@ turns as materialized (
                 from unnest(movable.seqs, movable.places, movable.states, movable.priorities, movable.dues)
                     as m (seq, place, state, priority, due)
                 union all
-                select line.rank[3], false, false, free_head.seq is not null, line.rank where head.wanted
+                select l.rank[3], false, false, free_head.seq is not null, l.rank where head.wanted
                 union all
                 select b.seq, false, false, true, array[-b.priority, b.due, b.seq]
                 from unnest(best.seqs, best.priorities, best.dues) as b (seq, priority, due)
             ) c
         ) r
     ) t
-    where not l.is_plain
+    where not l.is_wide
 ),
 released as (
     update onejob.job set state = 'waiting', place = case place when 1 then 2 else place end
