@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -36,6 +37,8 @@ class Absorbing:
     def __init__(self, write: Callable[[list[Count]], Awaitable[list[Count]]]) -> None:
         """`write` adds some to the store's own counts, and returns those to be tried again."""
         self._write = write
+        self._fresh: defaultdict[str, Counter[Absorbed]] = defaultdict(Counter)
+        """By queue: what came since the last flush."""
         self._counts: dict[tuple[bytes, str], Count] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -43,22 +46,16 @@ class Absorbing:
     @property
     def has_any(self) -> bool:
         """True if something is yet to be written."""
-        return bool(self._counts)
+        return bool(self._fresh or self._counts)
 
     def add(self, absorbed: Iterable[Absorbed], queue: str = "") -> None:
         """Count them; they are written within a second or so. `queue` is theirs, where a key alone does not say."""
-        counts = self._counts
-        for digest, holder, differs in absorbed:
-            counted = counts.get((digest, holder))
-            if counted is None:
-                counts[digest, holder] = Count(queue, digest, holder, 1, int(differs))
-            else:
-                counted.absorbed += 1
-                counted.differing += differs
+        self._fresh[queue].update(absorbed)
         self._later()
 
     async def flush(self) -> None:
         """Write them now; what cannot be written is counted later."""
+        self._merge()
         for _ in range(-(-len(self._counts) // MOST)):
             taken = list(self._counts.values())[:MOST]
             for one in taken:
@@ -76,6 +73,13 @@ class Absorbing:
         if self._timer is not None:
             self._timer.cancel()
         self._counts.clear()
+        self._fresh.clear()
+
+    def _merge(self) -> None:
+        for queue, fresh in self._fresh.items():
+            for (digest, holder, differs), count in fresh.items():
+                self._count(Count(queue, digest, holder, count, count * differs))
+        self._fresh.clear()
 
     def _count(self, one: Count) -> None:
         counted = self._counts.setdefault((one.digest, one.holder), one)
@@ -84,7 +88,7 @@ class Absorbing:
             counted.differing += one.differing
 
     def _later(self) -> None:
-        if self._counts and self._timer is None:
+        if self.has_any and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_EVERY, self._flush_soon)
 
     def _flush_soon(self) -> None:

@@ -1,5 +1,6 @@
 """The judgement, as pure examples: one newcomer, one holder, one instant, and what must be written."""
 
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from onejob.core.judge import (
     Outcome,
     initial_state,
     judge,
+    keep,
     may_revive,
 )
 from onejob.core.options import MAX_PAYLOAD
@@ -462,3 +464,45 @@ def test_remembered_calls_are_stored_as_short_lists() -> None:
     data = msgspec.json.encode(calls)
     assert data == b'[["new","updated","old"]]'
     assert msgspec.json.decode(data, type=tuple[Call, ...]) == calls
+
+
+POLICIES = [
+    Unique.in_flight(),
+    Unique.in_flight(within=AGE / 1000),
+    Unique.in_flight(within=AGE / 1000 + 1),
+    Unique.once(),
+    Unique.once(mismatch="raise"),
+    Unique.throttle(AGE / 1000 + 1),
+    Unique.coalesce(),
+    Unique.latest(),
+    Unique(queued="keep", running="raise"),
+]
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_the_short_way_to_keep_says_what_the_judgement_says(policy: Unique, state: State) -> None:
+    for force, fingerprint, expires, calls, caller, gone, own, lane in product(
+        (False, True),
+        (b"a", b"b"),
+        (None, NOW, NOW + 1),
+        ((), (Call(NEW, Outcome.UPDATED, OLD),)),
+        (None, ChainId(OLD), ChainId("other")),
+        (False, True),
+        (policy, Unique.in_flight()),
+        (None, "l"),
+    ):
+        job = newcomer(policy, force=force, fingerprint=fingerprint, caller=caller)
+        found = holder(state, own, expires=expires, calls=calls, gone=gone, lane=lane)
+        assert job.plan is not None
+        answer, decision = keep(job, job.plan, found, NOW), judge(job, found, NOW)
+        if answer is not None:
+            assert decision == Decision(answer)
+            assert answer.outcome is Outcome.KEPT
+        else:
+            assert (
+                calls
+                or caller == OLD
+                or not decision.is_an_answer
+                or decision.answer.outcome is not Outcome.KEPT
+            )

@@ -106,12 +106,19 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return self.forget_at(Standing.COMPLETED, 0), self.forget_at(Standing.FAILED, 0)
 
     @cached_property
+    def keeps(self) -> frozenset[State]:
+        """How a holder stands that is kept inside the window; not if the newcomer comes from its own chain."""
+        return frozenset(state for state in State if self.verdict(standing(state), _YOUNGEST) is Verdict.KEEP)
+
+    @cached_property
     def encoded(self) -> bytes:
         """The rules as stored beside a job, for an operator's later retry."""
         return _rules_encoder.encode(self)
 
 
 FOREVER: Final = 2**62
+_YOUNGEST: Final = -FOREVER
+"""An age inside every window."""
 _BY_LETTER = {verdict.value: verdict for verdict in Verdict}
 _rules_encoder = msgspec.json.Encoder()
 _rules_decoder = msgspec.json.Decoder(Rules)

@@ -181,6 +181,23 @@ def judge(job: NewJob, found: Holder | None, now: int) -> Decision:
     return msgspec.structs.replace(decision, expire_holder=True)
 
 
+def keep(job: NewJob, plan: Plan, holder: Holder, now: int) -> Answer | None:
+    """What `judge` answers a newcomer that is kept, if nothing is to be written; None: ask `judge`.
+
+    Most duplicates get no further than this.
+    """
+    rules, state = plan.rules, holder.state
+    if state not in rules.keeps or holder.calls or holder.id in (job.id, job.caller):
+        return None
+    if rules.window is not None and now - holder.since >= rules.window:
+        return None
+    if (state in ENDED or holder.expires is not None) and holder.at(now) is not holder:
+        return None
+    if rules.strict and plan.fingerprint != holder.fingerprint:
+        return None
+    return _answer(job, holder, _KEEP, _KEPT, now)
+
+
 def _judge(job: NewJob, plan: Plan, holder: Holder, now: int) -> Decision:
     column = standing(holder.state, own=holder.id == job.caller)
     verdict = plan.rules.verdict(column, now - holder.since)

@@ -19,7 +19,6 @@ import apsw
 
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer, Outcome, judge
-from onejob.sql.ids import id_to_bytes
 from onejob.stores.sqlite.connect import Connection, rollback
 from onejob.stores.sqlite.enqueue import find_holder
 from onejob.stores.sqlite.executor import Executor
@@ -117,7 +116,7 @@ class Direct:
                 answer = decision.answer
                 if not decision.is_an_answer or answer.holder is None:
                     return None
-                self._writer.count_absorbed(plan.digest, id_to_bytes(holder.id), answer.payload_differs)
+                self._writer.count_absorbed((plan.digest, holder.id, answer.payload_differs))
                 return answer
             session.execute(
                 statements("enqueue")["insert_keyed_at_once"], keyed_at_once(job, plan, decision, now)

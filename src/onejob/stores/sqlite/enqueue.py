@@ -13,14 +13,14 @@ import msgspec
 
 from onejob.core.dedup import Plan
 from onejob.core.job import ChainId, NewJob
-from onejob.core.judge import Answer, Change, Decision, Holder, Outcome, initial_state, judge
+from onejob.core.judge import Answer, Change, Decision, Holder, Outcome, initial_state, judge, keep
 from onejob.core.lifecycle import EXPIRED
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.sql.lanes import stored_plan
 from onejob.sql.rows import holder_of, stored_calls
 from onejob.stores.sqlite import blocking
 from onejob.stores.sqlite.blocking import Waits
-from onejob.stores.sqlite.connect import Row, array
+from onejob.stores.sqlite.connect import array
 from onejob.stores.sqlite.ending import after_end, end_queued, revoke_last, strand
 from onejob.stores.sqlite.lanes import lanes_of, put, refresh
 from onejob.stores.sqlite.newcomers import (
@@ -56,13 +56,12 @@ def enqueue(session: Session, jobs: Sequence[NewJob], now: int | None) -> list[A
 
 def find_holder(session: Session, digest: bytes) -> Holder | None:
     """A key's record joined with its job, or None if there is no record."""
-    row = _find_holders(session, (digest,)).get(digest)
-    return None if row is None else holder_of(row, id_from_bytes)
+    return _find_holders(session, (digest,)).get(digest)
 
 
-def _find_holders(session: Session, digests: tuple[bytes, ...]) -> dict[bytes, Row]:
+def _find_holders(session: Session, digests: tuple[bytes, ...]) -> dict[bytes, Holder]:
     found = session.execute(statements("enqueue")["find_holders"], {"digests": array(digests)})
-    return {row[17]: row for row in found}
+    return {row[17]: holder_of(row, id_from_bytes) for row in found}
 
 
 def _is_plain(job: NewJob) -> bool:
@@ -94,7 +93,7 @@ class _Batch:
         self._seen: set[bytes] = set()
         self._queues: set[str] = set()
         """Where new jobs wait."""
-        self._found: dict[bytes, Row] = {}
+        self._found: dict[bytes, Holder] = {}
         self._stale: set[bytes] = set()
         """Keys that this call has changed since `_found` was read."""
         self._strandings = session.strandings
@@ -119,6 +118,11 @@ class _Batch:
                 return self._in_lane(job, Answer(job.id, Outcome.CREATED))
             return Answer(job.id, Outcome.CREATED)
         found = self._holder(plan.digest)
+        if found is not None and not job.blockers and not self._is_known(id):
+            answer = keep(job, plan, found, self.now)
+            if answer is not None:
+                self._session.absorb((plan.digest, found.id, answer.payload_differs))
+                return answer
         decision = judge(job, found, self.now)
         if decision.answer.holder is None and not decision.creates:
             return decision.answer  # a call that was applied before
@@ -167,8 +171,7 @@ class _Batch:
         stranded = self._session.strandings > self._strandings
         if stranded or digest in self._stale:  # whoever holds this key may have failed by another's end
             return find_holder(self._session, digest)
-        row = self._found.get(digest)
-        return None if row is None else holder_of(row, id_from_bytes)
+        return self._found.get(digest)
 
     def _holder_made(self, made: Made) -> Holder:
         job, decision, plan = made.job, made.decision, made.plan
@@ -205,7 +208,7 @@ class _Batch:
         """Do to the holder what was decided, and count what it absorbed."""
         session, now, holder = self._session, self.now, id_to_bytes(found.id)
         if not decision.creates:
-            session.absorb(plan.digest, holder, decision.answer.payload_differs)
+            session.absorb((plan.digest, found.id, decision.answer.payload_differs))
         if decision.end_holder or decision.hurry_holder or decision.expire_holder or decision.change:
             self.flush()
             self._stale.add(plan.digest)

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
+from onejob.absorbing import Absorbed
 from onejob.core.errors import OnejobError, StoreClosed
 from onejob.stores.sqlite.connect import explained, rollback
 from onejob.stores.sqlite.forking import forks
@@ -121,10 +122,10 @@ class Executor:
         """True if the connection is open, and nothing is under way or has gathered."""
         return self._session is not None and not self._serving and not self._closed and self._queue.empty()
 
-    def count_absorbed(self, digest: bytes, holder: bytes, differs: bool) -> None:
+    def count_absorbed(self, absorbed: Absorbed) -> None:
         """Count a duplicate that a thread found by itself; it is written with some later commit."""
         session = self._session
-        if session is not None and session.count_absorbed(digest, holder, differs):
+        if session is not None and session.count_absorbed(absorbed):
             self._queue.put(ThreadRequest(_nothing))  # from now on the thread does not sleep for ever
 
     def _put(self, request: AnyRequest) -> None:

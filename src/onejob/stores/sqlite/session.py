@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 import apsw
 import msgspec
 
+from onejob.absorbing import Absorbed
 from onejob.core.job import JobId
+from onejob.sql.ids import id_to_bytes
 from onejob.stores.sqlite.connect import Bindings, Connection, Row
 from onejob.stores.sqlite.statements import statements
 
 logger = logging.getLogger("onejob")
-Absorbed = tuple[bytes, bytes, bool]
-"""A key, its holder, and whether the duplicate's arguments were others."""
 FLUSH_EVERY = 1.0
 LOOK_EVERY = 1.0
 
@@ -73,8 +73,10 @@ class Session:
         """Jobs that were claimed here and have not been settled since. One may have been, elsewhere, or its claim undone."""
         self.strandings = 0
         """How many jobs have ever failed here because of others."""
-        self._uncounted: deque[Absorbed] = deque()
-        self._absorbed: dict[tuple[bytes, bytes], list[int]] = {}
+        self._uncounted: list[Absorbed] = []
+        self.absorb = self._uncounted.append
+        """Count a duplicate; it is written with some later commit, never by itself."""
+        self._absorbed: Counter[Absorbed] = Counter()
         self._counted_elsewhere: deque[Absorbed] = deque()
         self._flushed = time.monotonic()
         self._flushing = False
@@ -117,14 +119,10 @@ class Session:
             again = Touch.LEFT_AGAIN if before & how & Touch.LEFT else 0
             self.lanes[place] = before | how | again
 
-    def absorb(self, digest: bytes, holder: bytes, differs: bool) -> None:
-        """Count a duplicate; it is written with some later commit, never by itself."""
-        self._uncounted.append((digest, holder, differs))
-
-    def count_absorbed(self, digest: bytes, holder: bytes, differs: bool) -> bool:
+    def count_absorbed(self, absorbed: Absorbed) -> bool:
         """As `absorb`, from any thread, of what needs no commit; True if nobody would come to write it by himself."""
         first = not (self._absorbed or self._counted_elsewhere)
-        self._counted_elsewhere.append((digest, holder, differs))
+        self._counted_elsewhere.append(absorbed)
         return first
 
     @property
@@ -134,13 +132,19 @@ class Session:
 
     def flush_absorbed(self, *, always: bool = False) -> None:
         """Write the counts, if there are any and it is time; part of whatever transaction is open."""
-        self._take_counts(self._counted_elsewhere)
+        while self._counted_elsewhere:
+            self._absorbed[self._counted_elsewhere.popleft()] += 1
         if self._absorbed and (always or time.monotonic() - self._flushed >= FLUSH_EVERY):
             self.executemany(
                 statements("enqueue")["count_absorbed"],
                 [
-                    {"digest": digest, "holder": holder, "absorbed": absorbed, "differing": differing}
-                    for (digest, holder), (absorbed, differing) in self._absorbed.items()
+                    {
+                        "digest": digest,
+                        "holder": id_to_bytes(holder),
+                        "absorbed": count,
+                        "differing": count * differs,
+                    }
+                    for (digest, holder, differs), count in self._absorbed.items()
                 ],
             )
             self._flushed = time.monotonic()
@@ -155,14 +159,8 @@ class Session:
         if self._flushing:
             self._absorbed.clear()
             self._flushing = False
-        self._take_counts(self._uncounted)
-
-    def _take_counts(self, counted: deque[Absorbed]) -> None:
-        while counted:
-            digest, holder, differs = counted.popleft()
-            counts = self._absorbed.setdefault((digest, holder), [0, 0])
-            counts[0] += 1
-            counts[1] += differs
+        self._absorbed.update(self._uncounted)
+        self._uncounted.clear()
 
     def forget_uncommitted(self) -> None:
         """The transaction was rolled back: it told nothing and counted nothing."""

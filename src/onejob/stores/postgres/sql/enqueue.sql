@@ -9,21 +9,24 @@ clock as materialized (
 )
 
 -- holder: keys' records joined with the jobs that hold them; no job columns if one is gone. A chain that has gone on
--- beyond its first job runs until its last job has ended, and then stands as that one does. A job's version is another
--- after every change.
+-- beyond its first job, which has ended then, runs until its last job has ended, and then stands as that one does. A job's
+-- version is another after every change.
 select
     k.holder,
-    coalesce(
-        (
-            select case when t.ended is null then 'running' else t.state end
-            from onejob.job t
-            where t.chain = k.holder
-            order by t.chain_index desc
-            limit 1
-        ),
-        j.state,
-        k.ended
-    ) as state, k.since, k.completed_until, k.failed_until,
+    case
+        when j.id is not null and j.ended is null then j.state
+        else coalesce(
+            (
+                select case when t.ended is null then 'running' else t.state end
+                from onejob.job t
+                where t.chain = k.holder
+                order by t.chain_index desc
+                limit 1
+            ),
+            j.state,
+            k.ended
+        )
+    end as state, k.since, k.completed_until, k.failed_until,
     coalesce(j.accepted, k.since) as accepted, coalesce(j.due, k.since) as due, coalesce(j.attempt, 1) as attempt,
     coalesce(j.priority, 0) as priority, j.options, j.expires, k.follows,
     coalesce(j.fingerprint, k.fingerprint) as fingerprint, coalesce(j.items, 0) as items,

@@ -1,25 +1,29 @@
 -- enqueue: accept newcomers; key and job are written together or not at all.
 
--- find_holders: keys' records joined with the jobs that hold them; no job columns if one is gone. A chain that has
--- gone on beyond its first job runs until its last job has ended, and then stands as that one does.
+-- find_holders: records of different keys joined with the jobs that hold them; no job columns if one is gone. A chain that
+-- has gone on beyond its first job, which has ended then, runs until its last job has ended, and then stands as that one does.
 select
     k.holder,
-    coalesce(
-        (
-            select iif(t.ended is null, 'running', t.state) from onejob_job t
-            where t.chain = k.holder
-            order by t.chain_index desc
-            limit 1
-        ),
+    iif(
+        j.id is not null and j.ended is null,
         j.state,
-        k.ended
+        coalesce(
+            (
+                select iif(t.ended is null, 'running', t.state) from onejob_job t
+                where t.chain = k.holder
+                order by t.chain_index desc
+                limit 1
+            ),
+            j.state,
+            k.ended
+        )
     ), k.since, k.completed_until, k.failed_until,
     coalesce(j.accepted, k.since), coalesce(j.due, k.since), coalesce(j.attempt, 1), coalesce(j.priority, 0),
     j.options, j.expires, k.follows, coalesce(j.fingerprint, k.fingerprint), coalesce(j.items, 0),
     coalesce(j.size, length(j.payload), 0), j.calls, j.id is null, k.digest, j.lane
-from onejob_key k
-left join onejob_job j on j.id = k.holder
-where k.digest in carray(:digests);
+from carray(:digests)
+cross join onejob_key k on k.digest = value -- one by one: a list would be sorted first
+left join onejob_job j on j.id = k.holder;
 
 -- known_jobs: which of these ids have been accepted before; the ids of a batch are neighbours.
 select id from onejob_job where id between :lowest and :highest limit :most;
