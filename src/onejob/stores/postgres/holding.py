@@ -137,18 +137,20 @@ def take(work: Work, seen: Seen, jobs: Sequence[NewJob]) -> Steps[bool]:
 def read(seen: Seen, rows: Sequence[Row]) -> int:
     """Note what `take` or `one` returned; how many keys were taken."""
     taken = 0
-    held = seen.held
+    held, versions = seen.held, seen.versions
     seen.ours = {}
     for row in rows:
-        if row[_NOW] is not None:
-            seen.now, taken = row[_NOW], row[_TAKEN]
-        elif row[_DIGEST] is None:
-            seen.known.add(str(row[0]))
+        digest = row[_DIGEST]
+        if digest is None:
+            if row[_NOW] is None:
+                seen.known.add(str(row[0]))
+            else:
+                seen.now, taken = row[_NOW], row[_TAKEN]
         elif row[1] is None:  # only in the transaction that will write the holder's job
-            seen.ours[row[_DIGEST]] = str(row[0])
+            seen.ours[digest] = str(row[0])
         else:
-            held[row[_DIGEST]] = holder = holder_of(row, _id)
-            seen.versions[holder.id] = row[_VERSION]
+            held[digest] = holder = holder_of(row, _id)
+            versions[holder.id] = row[_VERSION]
     return taken
 
 

@@ -7,18 +7,20 @@ where most keys were held the last time, only their holders are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 from onejob.absorbing import Absorbed
 from onejob.core.dedup import Plan
 from onejob.core.job import NewJob, State
-from onejob.core.judge import Answer, Outcome, first_due, judge
+from onejob.core.judge import Answer, Outcome, first_due, judge, keep
 from onejob.stores.postgres.failures import UNIQUE_VIOLATION, sqlstate
 from onejob.stores.postgres.holding import Kinds, Seen, read, settings
 from onejob.stores.postgres.steps import Steps, ask
 from onejob.stores.postgres.work import Work
 
 _KINDS = 12
+_CREATED: Final = Outcome.CREATED
 
 
 def accept(work: Work, jobs: Sequence[NewJob]) -> Steps[list[Answer] | None]:
@@ -32,44 +34,45 @@ def accept(work: Work, jobs: Sequence[NewJob]) -> Steps[list[Answer] | None]:
         return None
     held = seen.held
     work.guesses.repetitive = 2 * len(held) >= len(jobs)
-    created = Outcome.CREATED
     if not held and not looked:
-        return [Answer(job.id, created) for job in jobs]
+        return [Answer(job.id, _CREATED) for job in jobs]
     absorbed: list[Absorbed] = []
-    answers = _answers(seen, zip(jobs, plans, strict=True), absorbed)
+    answers = _answers(seen, jobs, plans, absorbed)
     if answers is None:
         return None
-    if len(answers) < len(jobs):
+    if len(held) < len(jobs):
         new = [job for job, plan in zip(jobs, plans, strict=True) if plan.digest not in held]
         made = yield from _make(work, new, [plan for plan in plans if plan.digest not in held])
         if made is None or made.held:
             return None
     work.absorbed += absorbed
-    return [
-        answers.get(plan.digest) or Answer(job.id, created) for job, plan in zip(jobs, plans, strict=True)
-    ]
+    return answers
 
 
 def _answers(
-    seen: Seen, newcomers: Iterable[tuple[NewJob, Plan]], absorbed: list[Absorbed]
-) -> dict[bytes, Answer] | None:
-    """What those are answered whose keys are held, by key, and who is absorbed; None if that is not all there is to do."""
-    held, known, now = seen.held, seen.known, seen.now
-    answers: dict[bytes, Answer] = {}
-    for job, plan in newcomers:
-        digest = plan.digest
-        holder = held.get(digest)
+    seen: Seen, jobs: Sequence[NewJob], plans: Sequence[Plan], absorbed: list[Absorbed]
+) -> list[Answer] | None:
+    """What they are answered once those are made whose keys nobody has, and who is absorbed; None if that is not all there is
+    to do."""
+    holder_of, known, now = seen.held.get, seen.known, seen.now
+    answers: list[Answer] = []
+    for job, plan in zip(jobs, plans, strict=True):
+        holder = holder_of(plan.digest)
         if holder is None:
+            answers.append(Answer(job.id, _CREATED))
             continue
-        decision = judge(job, holder, now)
-        if not decision.is_an_answer:
-            return None
-        answers[digest] = answer = decision.answer
+        answer = keep(job, plan, holder, now)
+        if answer is None:
+            decision = judge(job, holder, now)
+            if not decision.is_an_answer:
+                return None
+            answer = decision.answer
         if answer.holder is not None:
             if job.id in known:
-                answers[digest] = Answer(job.id, Outcome.CREATED)
+                answer = Answer(job.id, _CREATED)
             else:
-                absorbed.append((digest, holder.id, answer.payload_differs))
+                absorbed.append((plan.digest, holder.id, answer.payload_differs))
+        answers.append(answer)
     return answers
 
 
