@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
@@ -15,7 +15,7 @@ import msgspec
 from onejob.absorbing import Absorbed
 from onejob.core.job import JobId
 from onejob.sql.ids import id_to_bytes
-from onejob.stores.sqlite.connect import Bindings, Connection, Row
+from onejob.stores.sqlite.connect import Bindings, Connection, Row, array
 from onejob.stores.sqlite.statements import statements
 
 logger = logging.getLogger("onejob")
@@ -135,20 +135,17 @@ class Session:
         while self._counted_elsewhere:
             self._absorbed[self._counted_elsewhere.popleft()] += 1
         if self._absorbed and (always or time.monotonic() - self._flushed >= FLUSH_EVERY):
-            self.executemany(
-                statements("enqueue")["count_absorbed"],
-                [
-                    {
-                        "digest": digest,
-                        "holder": id_to_bytes(holder),
-                        "absorbed": count,
-                        "differing": count * differs,
-                    }
-                    for (digest, holder, differs), count in self._absorbed.items()
-                ],
-            )
+            self._write_counts()
             self._flushed = time.monotonic()
             self._flushing = True
+
+    def _write_counts(self) -> None:
+        """Those that are alike by one statement, which most are: a key that is asked for once a second."""
+        alike: defaultdict[tuple[int, bool], list[bytes]] = defaultdict(list)
+        for (digest, holder, differs), count in self._absorbed.items():
+            alike[count, differs].append(id_to_bytes(holder) + digest)
+        for (count, differs), values in alike.items():
+            self.execute(statements("enqueue")["count_absorbed"], (count, count * differs, array(values)))
 
     def postpone_flush(self) -> None:
         """A flush failed: try again after a while."""

@@ -147,7 +147,12 @@ returning queue, lane;
 -- follow_holder: a holder that was made again without its key must know at its end who waits behind it.
 update onejob_job set digest = :digest where id = :id and digest is null;
 
--- count_absorbed: duplicates counted in memory since the last flush.
+-- count_absorbed: so many duplicates, and so many of them with other arguments, for each of several holders of keys; each
+-- value is a holder and its key. A key that is another's by now is left alone.
 update onejob_key
-set absorbed = absorbed + :absorbed, differing = differing + :differing
-where digest = :digest and holder = :holder;
+set absorbed = absorbed + ?1, differing = differing + ?2
+where number in (
+    select k.number from carray(?3)
+    cross join onejob_key k on k.digest = substr(value, 17)
+    where k.holder = substr(value, 1, 16)
+);
