@@ -32,6 +32,8 @@ VERSION = b"\x01"
 MAX_TEXT = 200
 INT64 = 2**63
 _EMPTY = b"-"
+_HEADS = tuple(b"s%d:" % length for length in range(4 * MAX_TEXT + 1))
+"""What stands before a text of so many bytes."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -58,13 +60,15 @@ class Realm:
 
     def key(self, part: object) -> Key:
         """A key made of one part, which most are."""
+        # Every call with a key comes here: nothing is called that can be spared.
         if type(part) is str and part and len(part) <= MAX_TEXT and part.isprintable():
-            encoded, text = _encode_text(part, 0), part
+            data, text = part.encode(), part
+            encoded = _HEADS[len(data)] + data
         elif type(part) is int and -INT64 < part < INT64:
             encoded, text = _encode_number(part, 0), str(part)
         else:
             return self._any_key((part,))
-        state = self._start()
+        state = (self._hashed or self._prepare()).copy()
         state.update(encoded)
         return state.digest()[:16], text
 
