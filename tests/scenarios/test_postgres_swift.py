@@ -6,8 +6,10 @@ import pytest
 from interleaving import COALESCE, ENDS, LATEST, ONCE, holder_of
 from servers.stepping import Play
 
+from onejob.absorbing import Count
 from onejob.core.job import State
 from onejob.core.judge import Answer, Outcome
+from onejob.stores.postgres.absorbing import write
 from onejob.stores.postgres.enqueue import enqueue
 from onejob.stores.postgres.steps import Steps
 from onejob.stores.postgres.work import Work
@@ -151,3 +153,31 @@ async def test_a_batch_that_is_sent_again_gets_its_own_answers(postgres_url: str
         answers = await ours.enqueue_many(*batch).done()
         assert [(one.id, one.outcome) for one in answers] == [(one.id, Outcome.CREATED) for one in batch]
         assert await total(play.store) == 3
+
+
+async def test_counts_are_written_where_the_key_is_free_and_its_holder_the_one_that_was_counted(
+    postgres_url: str,
+) -> None:
+    jobs = {key: job(unique=ONCE, key=key) for key in "abcd"}
+    digests = {key: one.plan.digest for key, one in jobs.items() if one.plan is not None}
+    holders = {**jobs, "c": jobs["a"]}  # c has gone on to another meanwhile
+    counts = [Count("", digests[key], holders[key].id, 3 + (key == "d"), 1) for key in "dcba"]
+    async with Play(postgres_url) as play:
+        await play.store.enqueue(list(jobs.values()))
+        ours, user = await play.ours(), await play.user()
+        await user.begin()
+        await user.execute(
+            f"select 1 from {play.address.schema}.key where digest = $1 for update", digests["b"]
+        )
+        left = await ours.act(lambda _: write(counts)).done()
+        await user.commit()
+        assert [(one.digest, one.tries) for one in left] == [(digests["c"], 1), (digests["b"], 1)]
+        left = await ours.act(lambda _: write(left)).done()
+        assert [(one.digest, one.tries) for one in left] == [(digests["c"], 2)]
+        found = await play.look("select digest, absorbed, differing from {}.key")
+        assert {row[0]: row[1:] for row in found} == {
+            digests["a"]: (3, 1),
+            digests["b"]: (3, 1),
+            digests["c"]: (0, 0),
+            digests["d"]: (4, 1),
+        }
