@@ -21,8 +21,8 @@ Words = Sequence[Word]
 Talk = Generator[bytes, bytes, "Host"]
 """Gives what is to be sent, and takes what came back, until it knows whom it talks to."""
 
-CHUNK: Final = 262_144
-"""Bytes that are received at once, at most."""
+CHUNK: Final = 65_536
+"""Bytes that are received at once, at most. For more, memory would be had from the system and given back with every call."""
 _NAME: Final = "onejob"
 """What `CLIENT LIST` shows of us."""
 _MORE: Final = object()
