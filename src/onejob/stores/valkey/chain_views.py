@@ -6,6 +6,7 @@ A chain's next job in another queue is on its way for a moment: who looks for th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 import msgspec
@@ -35,8 +36,9 @@ async def last(office: Office, id: JobId) -> Job | None:
     queue = None if raw is None else await office.find_one(raw)
     if raw is None or queue is None:
         return None
-    found = await _ends(office, {raw: _Start(None, raw, queue)}, whole=True)
-    return found[raw].job if raw in found else None
+    found = await _ends(office, {raw: _Start(None, raw, queue)}, _Part.JOB)
+    end = found.get(raw)
+    return None if end is None or end.part is None else job_of(end.part, end.queue)
 
 
 async def jobs_of_chain(office: Office, chain: bytes, queue: str) -> list[Job]:
@@ -65,7 +67,8 @@ async def blockers(office: Office, id: JobId) -> list[Blocker]:
     if raw is None or queue is None:
         return []
     places = await blocker_places(office, raw, queue)
-    found = await _ends(office, {chain: _Start(chain, chain, where) for chain, where in places}, whole=True)
+    starts = {chain: _Start(chain, chain, where) for chain, where in places}
+    found = await _ends(office, starts, _Part.OUTCOME)
     return [_blocker(chain, found.get(chain)) for chain, _ in places]
 
 
@@ -113,8 +116,19 @@ async def standings(
     A chain that is gone is left out. One whose next job is on its way waits.
     """
     starts = {chain: _Start(chain, chain, queue) for chain, queue in chains}
-    found = await _ends(office, starts, whole=False)
+    found = await _ends(office, starts, _Part.STATE)
     return {chain: (end.state, end.error) for chain, end in found.items()}
+
+
+class _Part(IntEnum):
+    """How much of a chain's last job is wanted."""
+
+    STATE = 0
+    """Its state and error. A next one that is on its way is not delivered; its chain waits."""
+    OUTCOME = 1
+    """Also its task and its result."""
+    JOB = 2
+    """All of it."""
 
 
 class _Start(msgspec.Struct, frozen=True):
@@ -131,7 +145,8 @@ class _End(msgspec.Struct, frozen=True):
     queue: str
     state: State
     error: str | None = None
-    job: Job | None = None
+    part: Any = None
+    """What was wanted of it beside these."""
 
 
 async def _roots(office: Office, ids: Sequence[bytes]) -> dict[bytes, tuple[bytes, str]]:
@@ -147,29 +162,25 @@ async def _roots(office: Office, ids: Sequence[bytes]) -> dict[bytes, tuple[byte
     return found
 
 
-async def _ends(office: Office, starts: Mapping[bytes, _Start], *, whole: bool) -> dict[bytes, _End]:
-    """The last jobs of chains, from queue to queue; chains whose first look finds nothing are left out.
-
-    `whole`: with those jobs, for which a next one that is on its way is delivered; without, its chain waits.
-    """
+async def _ends(office: Office, starts: Mapping[bytes, _Start], part: _Part) -> dict[bytes, _End]:
+    """The last jobs of chains, from queue to queue; chains whose first look finds nothing are left out."""
     found: dict[bytes, _End] = {}
     looking = dict(starts)
     were_delivered: set[bytes] = set()
     while looking:
-        rows = await _look_for_ends(office, looking, whole=whole)
+        rows = await _look_for_ends(office, looking, part)
         further: dict[bytes, _Start] = {}
         sources: set[str] = set()
         for name, row in rows.items():
             start, before = looking[name], found.get(name)
-            if row is None and before is not None and not whole:
+            if row is None and before is not None and part is _Part.STATE:
                 found[name] = _End(before.queue, State.WAITING)
             elif row is None and before is not None and start.id not in were_delivered:
                 were_delivered.add(start.id)
                 sources.add(before.queue)
                 further[name] = start
             elif row:
-                chain, _, state, error, next_id, next_queue, job = row
-                shown = None if job is None else job_of(job, start.queue)
+                chain, _, state, error, next_id, next_queue, shown = row
                 found[name] = _End(start.queue, STATES[state], text_of(error), shown)
                 if next_id is not None:
                     further[name] = _Start(chain, next_id, next_queue.decode())
@@ -179,7 +190,7 @@ async def _ends(office: Office, starts: Mapping[bytes, _Start], *, whole: bool) 
     return found
 
 
-async def _look_for_ends(office: Office, starts: Mapping[bytes, _Start], *, whole: bool) -> dict[bytes, Any]:
+async def _look_for_ends(office: Office, starts: Mapping[bytes, _Start], part: _Part) -> dict[bytes, Any]:
     by_queue: dict[str, list[bytes]] = {}
     for name, start in starts.items():
         by_queue.setdefault(start.queue, []).append(name)
@@ -189,7 +200,7 @@ async def _look_for_ends(office: Office, starts: Mapping[bytes, _Start], *, whol
         while len(rows) < len(names):
             some = names[len(rows) : len(rows) + PORTION]
             asked = [(blob_or_false(starts[name].chain), blob(starts[name].id)) for name in some]
-            answer = await office.look("ends", queue, (asked, whole))
+            answer = await office.look("ends", queue, (asked, int(part)))
             rows.update(zip(some, answer, strict=False))  # it gives fewer if they are large
         return rows
 
@@ -199,6 +210,7 @@ async def _look_for_ends(office: Office, starts: Mapping[bytes, _Start], *, whol
 
 def _blocker(chain: bytes, end: _End | None) -> Blocker:
     id = ChainId(id_from_bytes(chain))
-    if end is None or end.job is None:
+    if end is None:
         return Blocker(id, None)
-    return Blocker(id, end.state, end.job.task, end.job.result, end.job.error)
+    task, result = end.part
+    return Blocker(id, end.state, task.decode("utf-8", "replace"), result, end.error)

@@ -8,14 +8,32 @@ local AT_ONCE = 200
 local take, pending, working, taken = {}, nil, nil, 0
 on_begin(function() pending, working, taken = {}, false, 0 end)
 
--- Puts a message into the outbox. Numbers grow with the server's time: those of a queue that was lost, or that fell back when
--- another node took over, are hardly ever given again. Where they are, as that node's clock is behind, `ack` finds out.
-local function put_out(queue, message)
-  local target, time = queue .. '\0', call('TIME')
-  local latest = tonumber(call('HGET', DATA, 'mo' .. queue) or nil) or 0
-  local n = math.max(latest + 1, time[1] * 100000 + math.floor(time[2] / 10))
-  call('HSET', DATA, 'mo' .. queue, string.format('%.0f', n), 'o' .. target .. number(n), pack(message))
-  add('o' .. target .. number(n))
+local put_out
+do
+  -- The number given last to a message for a queue, and where it stands among what is to be written.
+  local numbers, places
+  on_begin(function() numbers, places = emptied(numbers), emptied(places) end)
+
+  -- Puts a message into the outbox. Numbers grow with the server's time: those of a queue that was lost, or that fell back when
+  -- another node took over, are hardly ever given again. Where they are, as that node's clock is behind, `ack` finds out.
+  function put_out(queue, message)
+    local n, field, place = numbers[queue], 'mo' .. queue, places[queue]
+    if not n then
+      local time = call('TIME')
+      n = math.max(tonumber(call('HGET', DATA, field) or nil) or 0, time[1] * 100000 + math.floor(time[2] / 10) - 1)
+    end
+    n = n + 1
+    numbers[queue] = n
+    if place and written[place] == field then
+      written[place + 1] = string.format('%.0f', n)
+    else
+      places[queue] = writes + 1
+      write(field, string.format('%.0f', n))
+    end
+    local member = 'o' .. queue .. '\0' .. number(n)
+    write(member, pack(message))
+    add_later(member)
+  end
 end
 
 -- Takes the messages of this queue to itself. A loop: lines of those who wait for each other can be long.
@@ -80,7 +98,7 @@ local function stranded(chain, state, error)
   return why .. ': ' .. table.concat(characters)
 end
 
-local function is_held_up(id, head) return head[BLOCKERS] > 0 and range('h' .. id, 1)[1] and true or false end
+local function is_held_up(id, head) return head[BLOCKERS] > 0 and range_at_once('h' .. id, 1)[1] and true or false end
 
 -- Where a queued job stands now that nothing else is known to hold it up.
 local function place_queued(id)
@@ -130,7 +148,7 @@ end
 
 -- Those who wait for a chain that is over are told, some at a time.
 local function let_go(root, state, error)
-  local waiting = range('a' .. root, AT_ONCE)
+  local waiting = range_at_once('a' .. root, AT_ONCE)
   for _, member in ipairs(waiting) do
     remove(member)
     post(string.sub(member, 34), 'unblock', string.sub(member, 18, 33), root, state, error)

@@ -375,10 +375,14 @@ local function change(id)
   return head
 end
 
+-- Members that begin so, in order, where all of them are written at once.
+local function range_at_once(start, limit)
+  return call('ZRANGEBYLEX', INDEX, '[' .. start, '(' .. start .. TOP, 'LIMIT', 0, limit)
+end
 -- Members that begin so, in order. What is yet to be written goes first.
 local function range(start, limit)
   flush()
-  return call('ZRANGEBYLEX', INDEX, '[' .. start, '(' .. start .. TOP, 'LIMIT', 0, limit)
+  return range_at_once(start, limit)
 end
 local function last(start, limit)
   flush()
