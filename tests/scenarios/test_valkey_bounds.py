@@ -69,7 +69,7 @@ class Meter:
 
 @pytest.fixture
 def meter(own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meter]:
-    meter, ask = Meter(own_valkey), Client.ask
+    meter, ask = Meter(own_valkey), Client.ask_at
 
     async def metered(self: Client, *arguments: Any) -> Any:
         before = meter.look()
@@ -77,7 +77,7 @@ def meter(own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
         meter.note(before)
         return answer
 
-    monkeypatch.setattr(Client, "ask", metered)
+    monkeypatch.setattr(Client, "ask_at", metered)
     yield meter
     meter.close()
 

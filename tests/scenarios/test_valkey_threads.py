@@ -8,7 +8,7 @@ import asyncio
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import FrameType
@@ -38,17 +38,18 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the server was asked from, in order: a thread, or which thread's loop."""
     taken: list[str] = []
 
-    def note(kind: type[Client] | type[ThreadClient], name: Callable[[], str]) -> None:
-        asks = kind.ask
+    def note(kind: type[Client] | type[ThreadClient], asks_by: str, name: Callable[[], str]) -> None:
+        asks = getattr(kind, asks_by)
 
-        def noted(*arguments: Any) -> Any:
-            taken.append(name())
-            return asks(*arguments)
+        def noted(self: Client | ThreadClient, whom: Any, words: Sequence[Any]) -> Any:
+            if words[0] != "PUBLISH":
+                taken.append(name())
+            return asks(self, whom, words)
 
-        monkeypatch.setattr(kind, "ask", noted)
+        monkeypatch.setattr(kind, asks_by, noted)
 
-    note(Client, lambda: threading.current_thread().name)
-    note(ThreadClient, lambda: "a thread")
+    note(Client, "ask_at", lambda: threading.current_thread().name)
+    note(ThreadClient, "ask", lambda: "a thread")
     return taken
 
 

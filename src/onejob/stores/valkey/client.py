@@ -40,13 +40,38 @@ class Client:
         """Send a command to the server that has a key. Raises a `ServerError`, a `LineLost`, or an `OnejobError` that no other
         try will change.
         """
-        return await self._ask_at(self._topology.owner(key) or await self._find(key), words)
+        return await self.ask_at(self._topology.owner(key) or await self._find(key), words)
+
+    async def ask_at(self, node: Node, words: Words) -> Any:
+        """The same of a server that is known to have the key."""
+        redirected: ServerError | None = None
+        for _ in range(_REDIRECTIONS):
+            connection = self._connections.get(node)
+            if connection is None or not connection.is_open:
+                connection = await self._connected(node)
+            try:
+                return await connection.ask(words)
+            except ServerError as error:
+                redirected = error
+            except LineLost:
+                self._topology.forget()
+                raise
+            if redirected.code == READ_ONLY:  # it led when it was greeted, and follows another now
+                connection.close()
+                self._topology.forget()
+            if redirected.code not in (MOVED, ASK):
+                break
+            node = self._topology.moved(node, redirected)
+            if redirected.code == ASK:
+                return await self._ask_during_move(node, words)
+        assert redirected is not None
+        raise redirected
 
     async def ask_anyone(self, words: Words) -> Any:
         """Send a command that any server can answer for all."""
         for node, connection in self._connections.items():
             if connection.is_open:
-                return await self._ask_at(node, words)
+                return await self.ask_at(node, words)
         return await self.ask("", words)
 
     async def ask_everyone(self, words: Words) -> dict[str, Any]:
@@ -55,7 +80,7 @@ class Client:
             return {"": await self.ask("", words)}
         await self._look()
         nodes = self._topology.primaries()
-        answers = await asyncio.gather(*(self._ask_at(node, words) for node in nodes), return_exceptions=True)
+        answers = await asyncio.gather(*(self.ask_at(node, words) for node in nodes), return_exceptions=True)
         found: dict[str, Any] = {}
         for (host, port), answer in zip(nodes, answers, strict=True):
             if not isinstance(answer, BaseException):
@@ -83,27 +108,6 @@ class Client:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-
-    async def _ask_at(self, node: Node, words: Words) -> Any:
-        redirected: ServerError | None = None
-        for _ in range(_REDIRECTIONS):
-            connection = self._connections.get(node)
-            if connection is None or not connection.is_open:
-                connection = await self._connected(node)
-            try:
-                return await self._heard(connection.ask(words))
-            except ServerError as error:
-                redirected = error
-            if redirected.code == READ_ONLY:  # it led when it was greeted, and follows another now
-                connection.close()
-                self._topology.forget()
-            if redirected.code not in (MOVED, ASK):
-                break
-            node = self._topology.moved(node, redirected)
-            if redirected.code == ASK:
-                return await self._ask_during_move(node, words)
-        assert redirected is not None
-        raise redirected
 
     async def _ask_during_move(self, node: Node, words: Words) -> Any:
         """Ask the node to which a slot is on its way."""

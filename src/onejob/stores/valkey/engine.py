@@ -44,13 +44,14 @@ class Engine:
 
         return await self.link.at_home(operation)
 
-    async def run_here(self, make: Callable[[Engine], Awaitable[T]]) -> T:
-        """Run an operation where the caller is, which asks the server from there. What it remembers, it does at once."""
+    def __enter__(self) -> Engine:
+        """An operation begins where its caller is, which asks the server from there. What it remembers, it does at once."""
         self.link.begin()
-        try:
-            return await make(self)
-        finally:
-            self.link.end()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It has ended."""
+        self.link.end()
 
     async def open(self) -> None:
         """Connect, and refuse a server that would lose jobs."""
@@ -62,11 +63,8 @@ class Engine:
 
     def enqueue_from_thread(self, job: NewJob) -> Answer | None:
         """Accept a newcomer whose thread waits."""
-        self.link.begin()
-        try:
+        with self:
             return enqueue.enqueue_from_thread(self.office, job, self.absorb_from_anywhere, self._thread_line)
-        finally:
-            self.link.end()
 
     def absorb_from_anywhere(self, absorbed: Sequence[Absorbed], queue: str) -> None:
         """Count duplicates of a queue. From any thread."""

@@ -23,27 +23,16 @@ Absorb = Callable[[Sequence[Absorbed], str], None]
 
 async def enqueue(office: Office, jobs: Sequence[NewJob], absorb: Absorb, now: int | None) -> list[Answer]:
     """Accept newcomers; see `Store.enqueue`."""
-    waits = await blocking.waits(office, jobs, now)
+    waits = await blocking.waits(office, jobs, now) if any(job.blockers for job in jobs) else {}
     queues = {job.queue for job in jobs}
-    await office.register(queues)
+    if not office.knows(queues):
+        await office.register(queues)
     if len(jobs) <= PORTION and len(queues) == 1 and not waits:
-        return await _enqueue(office, jobs[0].queue, jobs, waits, absorb, now=now)
+        queue = jobs[0].queue
+        rows = await office.call("enqueue", queue, newcomers(jobs, waits), now=now)
+        return _read(office, queue, jobs, rows, absorb)
     calls = [(queue, places) for queue, whole in _by_queue(jobs, waits) for places in portions(whole)]
     return await _in_turn(office, jobs, calls, waits, absorb, now=now)
-
-
-async def _enqueue(
-    office: Office,
-    queue: str,
-    jobs: Sequence[NewJob],
-    waits: Mapping[str, Sequence[Waited]],
-    absorb: Absorb,
-    *,
-    now: int | None,
-) -> list[Answer]:
-    """The same for jobs of one queue, whose chains that they wait for are known."""
-    rows = await office.call("enqueue", queue, newcomers(jobs, waits), now=now)
-    return _read(office, queue, jobs, rows, absorb)
 
 
 async def _in_turn(

@@ -112,11 +112,11 @@ class Link:
         """
         call, since, failure = Call(script, keys, args), time.monotonic(), None
         # Whom to ask is found out at home, where patience has its limit.
-        known = self._ready and not beat and self._topology.owner(keys[0]) is not None
-        client = self._client_here() if known else None
-        if client is not None:
+        owner = self._topology.owner(keys[0]) if self._ready and not beat else None
+        client = None if owner is None else self._client_here()
+        if owner is not None and client is not None:
             try:
-                return await client.ask(keys[0], self._words(call))
+                return await client.ask_at(owner, self._words(call))
             except (ServerError, LineLost) as error:
                 failure = error
         return await self._at_home(lambda: self._go_on(call, since, failure, beat=beat))

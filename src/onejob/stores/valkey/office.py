@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -168,6 +169,10 @@ class Office:
         """The names of all queues, in order."""
         names, _ = await self.look("registered", DESK)
         return [name.decode() for name in names]
+
+    def knows(self, queues: AbstractSet[str]) -> bool:
+        """True if the desk knows of them all."""
+        return queues <= self._registered
 
     async def register(self, queues: Iterable[str]) -> None:
         """Let the desk know of queues before anything is in them."""

@@ -79,9 +79,8 @@ class ValkeyStore:
         """Accept newcomers."""
         if len(jobs) > MAX_BULK:
             raise ValueError(f"enqueue takes at most {MAX_BULK} jobs at a time, not {len(jobs)}")
-        return await self._engine.run_here(
-            lambda engine: enqueue.enqueue(engine.office, jobs, engine.absorb_from_anywhere, now)
-        )
+        with self._engine as engine:
+            return await enqueue.enqueue(engine.office, jobs, engine.absorb_from_anywhere, now)
 
     def enqueue_from_thread(self, job: NewJob) -> Answer | None:
         """Accept a newcomer whose thread waits, if no other thread is about to."""
@@ -89,13 +88,15 @@ class ValkeyStore:
 
     async def claim(self, ask: Ask, *, now: int | None = None) -> Claims:
         """Start waiting jobs for a worker."""
-        return await self._engine.run_here(lambda engine: engine.working.claim(ask, now))
+        with self._engine as engine:
+            return await engine.working.claim(ask, now)
 
     async def settle(
         self, done: Sequence[Settlement], ask: Ask | None = None, *, now: int | None = None
     ) -> SettleReply:
         """End attempts and claim the next."""
-        return await self._engine.run_here(lambda engine: engine.working.settle(done, ask, now))
+        with self._engine as engine:
+            return await engine.working.settle(done, ask, now)
 
     async def set_queue(self, queue: str, change: QueueChange) -> QueueLimits:
         """Change a queue's limits."""

@@ -38,12 +38,13 @@ class Working:
 
     async def claim(self, ask: Ask, now: int | None) -> Claims:
         """Start waiting jobs; see `Store.claim`."""
-        await self._register(ask, now)
+        if not self._is_registered(ask):
+            await self._register(ask, now)
         return await self._claim(Claiming(ask), now)
 
     async def settle(self, done: Sequence[Settlement], ask: Ask | None, now: int | None) -> SettleReply:
         """End attempts and claim the next; see `Store.settle`."""
-        if ask is not None:
+        if ask is not None and not self._is_registered(ask):
             await self._register(ask, now)
         settled: list[Settled] = []
         reasons: dict[JobId, str] = {}
@@ -203,11 +204,13 @@ class Working:
             if due_in is not None:
                 claiming.soonest.append(due_in)
 
+    def _is_registered(self, ask: Ask) -> bool:
+        """True if it is noted that the worker claims from there."""
+        known = self._claimed_from.get(ask.worker)
+        return known is not None and known.issuperset(ask.queues)
+
     async def _register(self, ask: Ask, now: int | None) -> None:
         """Note once from where a worker claims; who has not beaten yet is made known by that."""
-        known = self._claimed_from.get(ask.worker)
-        if known is not None and known.issuperset(ask.queues):
-            return
         record = (ask.worker, (), "", 0, 0, GRACE, True)
         self._alive_until[ask.worker] = await self._office.call(
             "register", DESK, (ask.queues, record), now=now
