@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -69,12 +70,17 @@ class Meter:
 
 @pytest.fixture
 def meter(own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meter]:
-    meter, ask = Meter(own_valkey), Client.ask_at
+    meter, ask, under_way = Meter(own_valkey), Client.ask_at, Lock()
 
     async def metered(self: Client, *arguments: Any) -> Any:
-        before = meter.look()
-        answer = await ask(self, *arguments)
-        meter.note(before)
+        # One at a time, whichever thread it comes from: the server counts all commands together.
+        await asyncio.to_thread(under_way.acquire)
+        try:
+            before = meter.look()
+            answer = await ask(self, *arguments)
+            meter.note(before)
+        finally:
+            under_way.release()
         return answer
 
     monkeypatch.setattr(Client, "ask_at", metered)
