@@ -14,10 +14,7 @@ def id_to_bytes(id: str) -> bytes:
 
 def id_from_bytes(raw: bytes) -> JobId:
     """A job's id as people and programs see it."""
-    text = raw.hex(
-        "-", 2
-    )  # eight groups of four digits, of which an id joins the first two and the last three
-    return JobId(f"{text[:4]}{text[5:29]}{text[30:34]}{text[35:]}")
+    return JobId(f"{raw[:4].hex()}-{raw[4:10].hex('-', 2)}-{raw[10:].hex()}")
 
 
 def is_id(text: str) -> bool:

@@ -80,22 +80,23 @@ def claimed(row: Row, queue: str, token: bytes, rest: Row) -> Claimed:
 
     Text is decoded leniently, because one damaged row must not stop a queue.
     """
-    id = id_from_bytes(row[0])
-    key: bytes | None = row[11]
+    raw, task, payload, options, attempt, failures = row[:6]
+    crashes, max_crashes, misses, accepted, due, key = row[6:12]
     lane, chain, chain_index, blockers = rest
+    id = id_from_bytes(raw)
     return Claimed(
         Lease(id, token),
         queue,
-        row[1].decode("utf-8", "replace"),
-        row[2],
-        row[3],
-        row[4],
-        row[5],
-        row[6],
-        row[7],
-        row[8],
-        row[9],
-        row[10],
+        task.decode("utf-8", "replace"),
+        payload,
+        options,
+        attempt,
+        failures,
+        crashes,
+        max_crashes,
+        misses,
+        accepted,
+        due,
         ChainId(id if chain is None else id_from_bytes(chain)),
         chain_index,
         None if key is None else key.decode("utf-8", "replace"),

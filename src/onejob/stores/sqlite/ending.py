@@ -6,31 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from onejob.core.dead_letter import dead_letter_of
 from onejob.core.job import State
 from onejob.core.lifecycle import EXPIRED
 from onejob.stores.sqlite import blocking
+from onejob.stores.sqlite.attempts import Ended
 from onejob.stores.sqlite.connect import array
 from onejob.stores.sqlite.dead import bury
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
-
-
-class Ended(msgspec.Struct, frozen=True, gc=False):
-    """A job that has just ended. `follows` is whom it was still waiting for, if it never started."""
-
-    id: bytes
-    queue: str
-    digest: bytes | None
-    state: str
-    follows: bytes | None = None
-    lane: str | None = None
-    chain: bytes | None = None
-    """Of a continuation: its chain's first job."""
-    goes_on: bool = False
-    """Its chain has a next job."""
 
 
 def after_end(session: Session, jobs: Sequence[Ended], now: int) -> None:
@@ -94,11 +78,11 @@ def expire_overdue(session: Session, limit: int, now: int) -> int:
     return len(overdue)
 
 
-def _roots(session: Session, jobs: Sequence[Ended]) -> list[Ended]:
+def _roots(session: Session, jobs: list[Ended]) -> list[Ended]:
     """The chains that have ended with these jobs: each as its first job, ended as its last one is."""
     later = {job.chain for job in jobs if job.chain is not None}
     if not later:
-        return list(jobs)
+        return jobs
     rows = session.rows(statements("settle")["roots"], {"chains": array(later)})
     first = {id: (digest, queue) for id, digest, queue in rows}
     roots: list[Ended] = []

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 import apsw
-import msgspec
 
 from onejob.absorbing import Absorbed
 from onejob.core.job import JobId
 from onejob.sql.ids import id_to_bytes
+from onejob.stores.sqlite.attempts import Start
 from onejob.stores.sqlite.connect import Bindings, Connection, Row, array
 from onejob.stores.sqlite.statements import statements
 
@@ -39,18 +39,6 @@ class Touch(IntEnum):
     """A job ended or is not ready any more, or time has passed."""
     LEFT_AGAIN = 8
     """And so did another."""
-
-
-class Start(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a job from its claim, and does not change while it runs; but a key may come to one without."""
-
-    id: bytes
-    seq: int
-    token: bytes
-    queue: str
-    digest: bytes | None
-    lane: str | None
-    chain: bytes | None
 
 
 class Session:

@@ -15,11 +15,12 @@ from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.sql.lanes import place_after
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.sqlite import blocking
+from onejob.stores.sqlite.attempts import Ended
 from onejob.stores.sqlite.chains import Step, go_on
 from onejob.stores.sqlite.claim import claim, claimed
 from onejob.stores.sqlite.connect import Row, array, numbers
 from onejob.stores.sqlite.dead import bury
-from onejob.stores.sqlite.ending import Ended, after_end
+from onejob.stores.sqlite.ending import after_end
 from onejob.stores.sqlite.lanes import plans, refresh
 from onejob.stores.sqlite.limits import tell_who_waits_for_room
 from onejob.stores.sqlite.session import Session, Touch
@@ -79,11 +80,12 @@ def expired(session: Session, limit: int, now: int | None) -> list[Expired]:
 def _end_attempts(
     session: Session, done: Sequence[Settlement], reasons: dict[JobId, str], now: int
 ) -> list[Settled]:
-    ended = complete(session, done, now)
-    if len(ended) == len(done):
-        _conclude(session, ended, now)
+    swift = complete(session, done, now)
+    if len(swift) == len(done):
+        _conclude(session, swift, now)
         return [Settled.DONE] * len(done)
-    completed = {job.id for job in ended}
+    completed = {job.id for job in swift}
+    ended: list[Ended] = [*swift]
     ids = [id_to_bytes(one.lease.id) for one in done]
     sql = statements("settle")
     running = {row[1]: row for row in session.execute(sql["look"], {"ids": array(ids)})}

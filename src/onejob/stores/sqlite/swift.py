@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from onejob.core.job import Claimed, State
 from onejob.core.lifecycle import Move, Settlement
+from onejob.stores.sqlite.attempts import Start
 from onejob.stores.sqlite.connect import LARGE, Row, array, numbers
-from onejob.stores.sqlite.ending import Ended
-from onejob.stores.sqlite.session import Session, Start
+from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.statements import statements
 
 FEW = 3
@@ -24,7 +24,7 @@ MAX_STARTS = 20_000
 
 
 _Group = tuple[bytes, bool, bool, bool]
-"""What completed jobs must share to end by one statement: their lease, and whether they have a result, a key and a lane."""
+"""What completed jobs must share to end by one statement: their lease, and whether they lack a result, a key and a lane."""
 
 
 def remember(session: Session, claims: Sequence[Claimed], rows: Sequence[Row]) -> None:
@@ -32,49 +32,52 @@ def remember(session: Session, claims: Sequence[Claimed], rows: Sequence[Row]) -
     starts = session.starts
     if len(starts) > MAX_STARTS:
         starts.clear()
+    completed = State.COMPLETED
     for job, row in zip(claims, rows, strict=True):
-        if job.lane is None or job.lane.encode() == row[14]:  # a damaged one is looked at
-            lease = job.lease
-            starts[lease.id] = Start(row[0], row[13], lease.token, job.queue, row[18], job.lane, row[15])
+        lease, lane = job.lease, job.lane
+        if lane is None or lane.encode() == row[14]:  # a damaged one is looked at
+            starts[lease.id] = Start(
+                row[0], job.queue, row[18], completed, None, lane, row[15], False, row[13], lease.token
+            )
 
 
-def complete(session: Session, done: Sequence[Settlement], now: int) -> list[Ended]:
+def complete(session: Session, done: Sequence[Settlement], now: int) -> list[Start]:
     """End those attempts whose start is remembered and that completed; returns which have ended."""
-    groups: defaultdict[_Group, list[tuple[Start, bytes | None]]] = defaultdict(list)
+    groups: defaultdict[_Group, list[Start]] = defaultdict(list)
+    results: dict[bytes, bytes] = {}
+    pop, complete = session.starts.pop, Move.COMPLETE
     for one in done:
         lease, result = one.lease, one.result
-        start = session.starts.pop(lease.id, None)  # what else is said of it comes too late, and is looked at
+        start = pop(lease.id, None)  # what else is said of it comes too late, and is looked at
         if (
-            start is not None
-            and one.move is Move.COMPLETE
-            and one.then is None
-            and start.token == lease.token
-            and (result is None or len(result) <= LARGE)
+            start is None
+            or one.move is not complete
+            or one.then is not None
+            or start.token != lease.token
+            or (result is not None and len(result) > LARGE)
         ):
-            group = (start.token, result is not None, start.digest is not None, start.lane is not None)
-            groups[group].append((start, result))
-    ended: list[Ended] = []
-    for group, completed in groups.items():
-        if len(completed) >= FEW:
-            ended += _complete(session, group, completed, now)
+            continue
+        if result is not None:
+            results[start.id] = result
+        groups[start.token, result is None, start.digest is None, start.lane is None].append(start)
+    ended: list[Start] = []
+    for group, starts in groups.items():
+        if len(starts) >= FEW:
+            ended += _complete(session, group, starts, results, now)
     return ended
 
 
 def _complete(
-    session: Session, group: _Group, completed: Sequence[tuple[Start, bytes | None]], now: int
-) -> Iterator[Ended]:
+    session: Session, group: _Group, starts: list[Start], results: Mapping[bytes, bytes], now: int
+) -> list[Start]:
     sql = statements("settle")
-    token, with_results, keyed, laned = group
-    starts = [start for start, _ in completed]
+    token, bare, keyless, laneless = group
     seqs = [start.seq for start in starts]
     mark = os.urandom(len(token))
-    name = "complete_with_results" if with_results else "complete"
-    values = (
-        array([start.id + (result or b"") for start, result in completed]) if with_results else numbers(seqs)
-    )
-    statement = sql[f"{name}_in_lanes" if laned else name]
-    if session.run(statement, (now, mark, token, not keyed, values)) < len(starts):
+    name = "complete" if bare else "complete_with_results"
+    values = numbers(seqs) if bare else array([start.id + results[start.id] for start in starts])
+    statement = sql[name if laneless else f"{name}_in_lanes"]
+    if session.run(statement, (now, mark, token, keyless, values)) < len(starts):
         marked = {row[0] for row in session.execute(sql["marked"], (numbers(seqs), mark))}
-        starts = [start for start in starts if start.seq in marked]
-    for start in starts:
-        yield Ended(start.id, start.queue, start.digest, State.COMPLETED, None, start.lane, start.chain)
+        return [start for start in starts if start.seq in marked]
+    return starts
