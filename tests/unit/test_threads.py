@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
+from onejob.worker import threads as module
 from onejob.worker.threads import Threads
 
 WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
@@ -95,3 +97,67 @@ def test_a_return_is_noted_though_its_loop_is_gone(threads: Threads) -> None:
 
 def test_another_loop_may_follow(threads: Threads) -> None:
     assert [asyncio.run(threads.run(partial(int, text), nothing)) for text in "012"] == [0, 1, 2]
+
+
+def alive() -> list[threading.Thread]:
+    """The threads for handlers that there are now."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("onejob-handler")]
+
+
+async def gone() -> None:
+    """Wait until there are none."""
+    deadline = time.monotonic() + 10
+    while alive():
+        assert time.monotonic() < deadline, alive()
+        await asyncio.sleep(0.01)
+
+
+async def test_there_are_as_many_as_calls_at_once_and_never_more_than_asked_for(threads: Threads) -> None:
+    await gone()
+    for _ in range(20):
+        await threads.run(nothing, nothing)
+    assert len(alive()) == 1
+    release = threading.Event()
+    waiting = [asyncio.ensure_future(threads.run(lambda: release.wait(10), nothing)) for _ in range(9)]
+    await asyncio.sleep(0)
+    assert len(alive()) == 4
+    release.set()
+    assert await asyncio.gather(*waiting) == [True] * 9
+
+
+async def test_who_has_nothing_to_do_ends_after_a_while_and_is_replaced(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LINGER", 0.05)
+    await threads.run(nothing, nothing)
+    await gone()
+    assert await threads.run(lambda: 7, nothing) == 7
+
+
+async def test_no_call_is_lost_to_a_thread_that_is_about_to_end(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LINGER", 1e-6)
+    for number in range(2_000):
+        assert await asyncio.wait_for(threads.run(partial(int, number), nothing), 10) == number
+
+
+async def test_closed_it_ends_and_takes_no_more_calls(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LINGER", 600)
+    begun, release = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        begun.set()
+        release.wait(10)
+        return "returned"
+
+    waiting = [asyncio.ensure_future(threads.run(call, nothing)) for call in (slow, nothing)]
+    await asyncio.to_thread(begun.wait, 10)
+    threads.close()
+    with pytest.raises(RuntimeError, match="stopped"):
+        await threads.run(nothing, nothing)
+    release.set()
+    assert await asyncio.gather(*waiting) == ["returned", None]
+    await gone()

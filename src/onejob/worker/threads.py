@@ -7,23 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
+
+LINGER = 1.0
+"""Seconds after which a thread that has nothing to do ends."""
 
 
 class Threads:
     """As many threads as a worker has slots, started when they are needed."""
 
     def __init__(self, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix="onejob-handler")
+        self._count = count
+        self._queue: SimpleQueue[_Visit | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._alive = 0
+        """Never fewer than there are calls under way, up to the count: a call waits for no other one's thread."""
+        self._under_way = 0
+        self._started = 0
+        self._closed = False
         self._box: _Box | None = None
 
     def close(self) -> None:
         """Let idle threads end; one that is still in a handler goes on to its return."""
-        self._executor.shutdown(wait=False)
+        with self._lock:
+            self._closed = True
+            for _ in range(self._alive):
+                self._queue.put(None)
 
     async def run(self, call: Callable[[], Any], on_return: Callable[[], None]) -> Any:
         """Make a call in a thread, in a copy of this context, and return or raise what it does.
@@ -36,25 +50,64 @@ class Threads:
         if box is None or box.loop is not loop:
             box = self._box = _Box(loop)
         visit = _Visit(call, on_return, box)
-        self._executor.submit(contextvars.copy_context().run, visit.make)
+        self._submit(visit)
         while not visit.over:
             visit.waiter = loop.create_future()
-            with suppress(asyncio.CancelledError):
+            try:
                 await visit.waiter
+            except asyncio.CancelledError:
+                continue
         if visit.error is not None:
             raise visit.error
         return visit.value
+
+    def _submit(self, visit: _Visit) -> None:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("handlers are not called any more: their worker has stopped")
+            if self._alive < min(self._under_way + 1, self._count):
+                name = f"onejob-handler_{self._started}"
+                threading.Thread(target=self._serve, name=name, daemon=False).start()
+                self._started += 1
+                self._alive += 1
+            self._under_way += 1
+            self._queue.put(visit)
+
+    def _serve(self) -> None:
+        while (visit := self._next()) is not None:
+            visit.context.run(visit.make)
+            with self._lock:
+                self._under_way -= 1
+            visit.tell()
+            del visit  # what it holds should not be held until the next one comes
+
+    def _next(self) -> _Visit | None:
+        """The next call; None when it is time to end."""
+        while True:
+            try:
+                visit = self._queue.get(timeout=LINGER)
+            except Empty:
+                with self._lock:
+                    if not self._queue.empty():
+                        continue
+                    self._alive -= 1
+                    return None
+            if visit is None:
+                with self._lock:
+                    self._alive -= 1
+            return visit
 
 
 class _Visit:
     """One call in a thread."""
 
-    __slots__ = ("_box", "_call", "_on_return", "error", "over", "value", "waiter")
+    __slots__ = ("_box", "_call", "_on_return", "context", "error", "over", "value", "waiter")
 
     def __init__(self, call: Callable[[], Any], on_return: Callable[[], None], box: _Box) -> None:
         self._call = call
         self._on_return = on_return
         self._box = box
+        self.context = contextvars.copy_context()
         self.over = False
         """Set in the loop, as is the waiter."""
         self.waiter: asyncio.Future[None] | None = None
@@ -69,6 +122,8 @@ class _Visit:
             self.error = error
         finally:
             self._on_return()
+
+    def tell(self) -> None:
         self._box.put(self)
 
     def end(self) -> None:
