@@ -157,10 +157,11 @@ class CurrentJob:
     over = False
     """Its handler has returned."""
 
+    latest_progress: bytes | None = None
+    """The newest `progress`, encoded; the worker sends it with its next heartbeat."""
+
     def __init__(self, claimed: Claimed) -> None:
         self._claimed = claimed
-        self.latest_progress: bytes | None = None
-        """The newest `progress`, encoded; the worker sends it with its next heartbeat."""
 
     @property
     def id(self) -> JobId:

@@ -40,38 +40,24 @@ class Attempt:
     the lease is ours.
     """
 
-    __slots__ = (
-        "claimed",
-        "current",
-        "handle",
-        "in_thread",
-        "interrupted",
-        "outcome",
-        "returned",
-        "sent_progress",
-        "since",
-        "stop_process",
-        "timer",
-        "told",
-    )
+    handle: asyncio.Task[object] | None = None
+    in_thread = False
+    interrupted: Interruption | None = None
+    outcome: Outcome | None = None
+    returned = False
+    """A handler in a thread has returned, though its loop may be gone and never learn of it."""
+    sent_progress: bytes | None = None
+    since = 0.0
+    """When it came, or its handler began, by the loop's clock."""
+    stop_process: Callable[[Interruption], None] | None = None
+    """How to end the process that the handler runs in; None while none does."""
+    timer: asyncio.TimerHandle | None = None
+    told = False
+    """It should stop, or not even begin."""
 
     def __init__(self, claimed: Claimed) -> None:
         self.claimed = claimed
         self.current = CurrentJob(claimed)
-        self.handle: asyncio.Task[object] | None = None
-        self.in_thread = False
-        self.interrupted: Interruption | None = None
-        self.outcome: Outcome | None = None
-        self.returned = False
-        """A handler in a thread has returned, though its loop may be gone and never learn of it."""
-        self.sent_progress: bytes | None = None
-        self.since = 0.0
-        """When it came, or its handler began, by the loop's clock."""
-        self.stop_process: Callable[[Interruption], None] | None = None
-        """How to end the process that the handler runs in; None while none does."""
-        self.timer: asyncio.TimerHandle | None = None
-        self.told = False
-        """It should stop, or not even begin."""
 
     @property
     def running(self) -> bool:
