@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from onejob import App
 from onejob.worker.attempt import Attempt
 from onejob.worker.stock import HORIZON, PATIENCE, Stock
 
@@ -81,3 +82,19 @@ def test_who_wants_none_has_none() -> None:
     stock = Stock(SLOTS, 0)
     learn(stock, 0.0)
     assert stock.size == 0
+
+
+@pytest.mark.parametrize(("slots", "most"), [(1, 100), (10, 100), (25, 100), (26, 104), (100, 400)])
+def test_few_slots_have_a_stock_worth_a_call(slots: int, most: int) -> None:
+    """What a call costs a store hardly depends on how many jobs it brings, nor on how many slots a worker has."""
+    settings = App("sqlite:///never-opened.db").worker(concurrency=slots).settings
+    assert settings.stock == most
+    stock = Stock(slots, settings.stock)
+    learn(stock, 1e-6)
+    assert stock.size == most
+
+
+def test_with_one_slot_too_it_is_no_more_than_what_begins_within_the_horizon() -> None:
+    stock = Stock(1, 100)
+    learn(stock, HORIZON / 10, times=5_000)
+    assert 9 <= stock.size <= 10

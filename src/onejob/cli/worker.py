@@ -33,7 +33,7 @@ BEAT = 1.0
     "--stock",
     type=int,
     metavar="N",
-    help="Jobs to claim ahead while they are quick, per process. [default: four times the concurrency]",
+    help="Jobs to claim ahead while they are quick, per process. [default: four times the concurrency, or 100]",
 )
 @rate_option("Start at most so many jobs, per process: 10/60s, 500/min, 5/1h.")
 @click.option(

@@ -33,7 +33,10 @@ NamedBackoff: TypeAlias = Callable[[int, BaseException], "float | timedelta"]
 MAX_CONCURRENCY = 10_000
 MAX_STOCK = 100_000
 STOCK_PER_SLOT = 4
-"""How many jobs may be claimed before there is a slot for them, unless somebody says otherwise."""
+LEAST_STOCK = 100
+"""How many jobs may be claimed before there is a slot for them, unless somebody says otherwise: so many for each slot, or
+so many where there are few slots, because what a call costs a store hardly depends on those.
+"""
 BEATS_PER_LEASE = 3
 BUSY_BEAT = 0.8
 """Seconds between heartbeats while jobs run, so that a revoked one is told within a second."""
@@ -132,7 +135,7 @@ class Settings:
         return cls(
             queues=queues,
             concurrency=concurrency,
-            stock=STOCK_PER_SLOT * concurrency
+            stock=max(STOCK_PER_SLOT * concurrency, LEAST_STOCK)
             if stock is None
             else whole_number("stock", stock, 0, MAX_STOCK),
             rate=checked_rate("rate", rate),

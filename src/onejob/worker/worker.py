@@ -80,7 +80,7 @@ class Worker:
     ) -> None:
         """`rate` bounds how many jobs this worker starts; the limits of queues and lanes hold besides.
 
-        While handlers take a few milliseconds, up to `stock` jobs (default: four times the concurrency) are claimed
+        While handlers take a few milliseconds, up to `stock` jobs (default: four times the concurrency, or 100) are claimed
         before there is a slot for them, so that none is ever idle; 0 claims into free slots only. Jobs with a lane, and
         those of queues with limits, always are.
 
