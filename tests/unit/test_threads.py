@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -125,27 +127,28 @@ async def test_there_are_as_many_as_calls_at_once_and_never_more_than_asked_for(
     assert await asyncio.gather(*waiting) == [True] * 9
 
 
-async def test_who_has_nothing_to_do_ends_after_a_while_and_is_replaced(
+async def test_who_has_nothing_to_do_stays_for_the_next_call(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LINGER", 0.05)
-    await threads.run(nothing, nothing)
-    await gone()
-    assert await threads.run(lambda: 7, nothing) == 7
+    monkeypatch.setattr(module, "LOOK", 0.001)
+    first = await threads.run(threading.get_ident, nothing)
+    await asyncio.sleep(0.05)
+    assert await threads.run(threading.get_ident, nothing) == first
 
 
-async def test_no_call_is_lost_to_a_thread_that_is_about_to_end(
-    threads: Threads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LINGER", 1e-6)
-    for number in range(2_000):
-        assert await asyncio.wait_for(threads.run(partial(int, number), nothing), 10) == number
+def test_a_program_ends_though_nobody_closed_them() -> None:
+    program = (
+        "import asyncio; from onejob.worker.threads import Threads; threads = Threads(2); "
+        "print(asyncio.run(threads.run(lambda: 7, lambda: None)))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
+    assert told.stdout == b"7\n"
 
 
 async def test_closed_it_ends_and_takes_no_more_calls(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LINGER", 600)
+    monkeypatch.setattr(module, "LOOK", 600)
     begun, release = threading.Event(), threading.Event()
 
     def slow() -> str:

@@ -14,8 +14,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-LINGER = 1.0
-"""Seconds after which a thread that has nothing to do ends."""
+LOOK = 1.0
+"""Seconds between looks of idle threads at whether the program has come to its end without closing us."""
 
 
 class Threads:
@@ -25,10 +25,11 @@ class Threads:
         self._count = count
         self._queue: SimpleQueue[_Visit | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._alive = 0
-        """Never fewer than there are calls under way, up to the count: a call waits for no other one's thread."""
-        self._under_way = 0
         self._started = 0
+        """Never fewer than there are calls under way, up to the count: a call waits for no other one's thread. They stay,
+        as what handlers keep by thread does.
+        """
+        self._under_way = 0
         self._closed = False
         self._box: _Box | None = None
 
@@ -36,7 +37,7 @@ class Threads:
         """Let idle threads end; one that is still in a handler goes on to its return."""
         with self._lock:
             self._closed = True
-            for _ in range(self._alive):
+            for _ in range(self._started):
                 self._queue.put(None)
 
     async def run(self, call: Callable[[], Any], on_return: Callable[[], None]) -> Any:
@@ -65,11 +66,10 @@ class Threads:
         with self._lock:
             if self._closed:
                 raise RuntimeError("handlers are not called any more: their worker has stopped")
-            if self._alive < min(self._under_way + 1, self._count):
+            if self._started < min(self._under_way + 1, self._count):
                 name = f"onejob-handler_{self._started}"
                 threading.Thread(target=self._serve, name=name, daemon=False).start()
                 self._started += 1
-                self._alive += 1
             self._under_way += 1
             self._queue.put(visit)
 
@@ -85,17 +85,10 @@ class Threads:
         """The next call; None when it is time to end."""
         while True:
             try:
-                visit = self._queue.get(timeout=LINGER)
+                return self._queue.get(timeout=LOOK)
             except Empty:
-                with self._lock:
-                    if not self._queue.empty():
-                        continue
-                    self._alive -= 1
+                if not threading.main_thread().is_alive():
                     return None
-            if visit is None:
-                with self._lock:
-                    self._alive -= 1
-            return visit
 
 
 class _Visit:
