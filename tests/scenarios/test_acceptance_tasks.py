@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -154,7 +155,9 @@ async def test_two_never_run_at_once(app: App, policy: Unique) -> None:
         inside -= 1
 
     async with app.worker(concurrency=10):
-        for number in range(60):
+        for number in itertools.count():
+            if number >= 60 and runs > 1:
+                break
             await sync.aenqueue("anna", number)
             if number % 4 == 0:
                 await asyncio.sleep(0.002)
@@ -166,7 +169,6 @@ async def test_two_never_run_at_once(app: App, policy: Unique) -> None:
             await asyncio.sleep(0.005)
     assert last.id
     assert most == 1
-    assert runs > 1
 
 
 @pytest.mark.accepts("F14")

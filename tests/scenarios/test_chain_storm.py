@@ -57,12 +57,28 @@ class Crew:
         self._storm, self._env, self._dice = storm, env, dice
         self._processes = [self._start() for _ in range(storm.workers)]
 
-    def kill(self) -> None:
-        place = self._dice.randrange(len(self._processes))
-        victim = self._processes[place]
+    async def kill_in_the_act(self, app: App) -> bool:
+        """Kill one that runs a job, if there is one: it is stopped first, and must be at it then."""
+        pids = {one.id: one.pid for one in await app.store.workers()}
+        running = (await app.ajobs(f"state:{State.RUNNING}", limit=100)).jobs
+        self._dice.shuffle(running)
+        for job in running:
+            pid = None if job.worker is None else pids.get(job.worker)
+            victim = next((process for process in self._processes if process.pid == pid), None)
+            if victim is None:
+                continue
+            victim.send_signal(signal.SIGSTOP)
+            now = await app.ajob(job.id)
+            if now is not None and (now.state, now.attempt) == (State.RUNNING, job.attempt):
+                self._kill(victim)
+                return True
+            victim.send_signal(signal.SIGCONT)
+        return False
+
+    def _kill(self, victim: subprocess.Popen[bytes]) -> None:
         victim.kill()
         victim.wait()
-        self._processes[place] = self._start()
+        self._processes[self._processes.index(victim)] = self._start()
 
     def end(self) -> None:
         for process in self._processes:
@@ -104,20 +120,19 @@ async def run_storm(storm: Storm, url: str, folder: Path) -> None:
 
 
 async def nemesis(app: App, crew: Crew, storm: Storm) -> None:
-    """Kill workers, one for each further part of the jobs that have completed."""
+    """Kill workers in the midst of a job, one for each further part of the jobs that have completed."""
     expected = storm.chains * chain_storm_app.LENGTH
-    deadline = time.monotonic() + storm.patience
-    for number in range(storm.kills):
-        while time.monotonic() < deadline:
-            mark = app.store.mark()
-            states = (await app.store.counts()).get(QUEUE, {})
-            if (
-                states.get(State.RUNNING)
-                and states.get(State.COMPLETED, 0) >= expected * number // storm.kills
-            ):
-                break
-            await app.store.wait(frozenset({f"work:{QUEUE}", f"done:{QUEUE}"}), 0.05, since=mark)
-        crew.kill()
+    async with asyncio.timeout(storm.patience):
+        for number in range(storm.kills):
+            while True:
+                mark = app.store.mark()
+                states = (await app.store.counts()).get(QUEUE, {})
+                late = states.get(State.COMPLETED, 0) >= expected * number // storm.kills
+                if late and await crew.kill_in_the_act(app):
+                    break
+                if number and late and not LIVE & states.keys():
+                    return  # it is over, and one was killed
+                await app.store.wait(frozenset({f"work:{QUEUE}", f"done:{QUEUE}"}), 0.05, since=mark)
 
 
 async def drained(app: App, deadline: float) -> None:

@@ -92,7 +92,7 @@ async def test_sessions_that_are_ended_all_the_time_lose_nothing(postgres_url: s
     async def end_sessions() -> None:
         nonlocal ended
         end = time.monotonic() + 2
-        while time.monotonic() < end:
+        while time.monotonic() < end or ended <= 20:
             ended += await administrator.fetchval(
                 """
                 select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -102,7 +102,6 @@ async def test_sessions_that_are_ended_all_the_time_lose_nothing(postgres_url: s
             await asyncio.sleep(0.1)  # the pace of the disturbance
 
     await Traffic(postgres_url).during(end_sessions)
-    assert ended > 20
     await administrator.close()
 
 

@@ -260,8 +260,9 @@ def test_workers_killed_at_random_moments_lose_no_job_and_leave_no_key(place: Pl
     with Nursery(place) as nursery:
         doom = {nursery.bear(): 0.0 for _ in range(4)}
         killed = 0
-        while killed < kills:
-            calls = [effect.job(chance.randrange(KEYS), chance.randrange(4)) for _ in range(4)]
+        while killed < kills or not any(place.job(id).crashes for id in accepted):
+            longest = 4 if killed < kills else 60  # so long that a kill must hit a run, if none has
+            calls = [effect.job(chance.randrange(KEYS), chance.randrange(longest)) for _ in range(4)]
             accepted.update(receipt.id for receipt in place.app.enqueue_many(calls))
             time.sleep(0.01)
             at_work = {worker.pid for worker in place.app.client.call(place.app.store.workers(), instead="")}
@@ -286,7 +287,6 @@ def test_workers_killed_at_random_moments_lose_no_job_and_leave_no_key(place: Pl
 
     assert {job.state for job in jobs.values()} == {State.COMPLETED}
     assert set(runs) == accepted
-    assert sum(job.crashes for job in jobs.values()) > 0, "no kill hit a running job"
     # Every run but the last of a job ended in a kill, before its effect or after.
     assert all(1 <= runs[id] <= job.crashes + 1 for id, job in jobs.items())
     assert {receipt.outcome for receipt in again} == {"created"}, "a key is stuck"

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from soak_result import shown
 from stored import with_patience
 from valkey_crew import Crew, Soak, soaked
 from valkey_failover_oracle import CUT, OVER, Torn, judged_with_tears
+from valkey_oracle import events
 from valkey_soak_app import GRAVES, QUEUES
 
 from onejob.core.job import LIVE, State
@@ -69,14 +71,21 @@ def assert_nothing_is_missing(result: Torn) -> None:
     assert (result.stuck, result.torn, result.left) == (0, 0, 0)
 
 
-def loses(servers: ReplicatedValkey, behind: float) -> Fail:
-    """The primary dies without having sent what it acknowledged last."""
+def loses(servers: ReplicatedValkey, folder: Path | None) -> Fail:
+    """The primary dies: without having sent what it acknowledged last, if there is a folder with what is acknowledged."""
 
     def fail() -> None:
-        servers.lose_primary(behind)
+        servers.lose_primary((lambda: None) if folder is None else partial(until_a_call_is_told, folder))
         servers.mend()
 
     return fail
+
+
+def until_a_call_is_told(folder: Path) -> None:
+    """Wait until somebody has heard of a call that he began after now."""
+    now = time.monotonic_ns()
+    while not any(event["event"] == "call" and event["began"] > now for event in events(folder)):
+        time.sleep(0.02)
 
 
 async def soak_on(servers: ReplicatedValkey, soak: Soak, folder: Path, disturb: FailingOver) -> Torn:
@@ -94,7 +103,7 @@ async def soak_on(servers: ReplicatedValkey, soak: Soak, folder: Path, disturb: 
 async def test_a_replica_that_takes_over_during_a_short_soak_loses_only_what_it_had_not_heard(
     pair: ReplicatedValkey, tmp_path: Path
 ) -> None:
-    failing = FailingOver(loses(pair, 0.2), rest=0.7, least=1)
+    failing = FailingOver(loses(pair, tmp_path), rest=0.7, least=1)
     soak = Soak(seconds=1, producers=2, workers=2, lease=9, patience=30, awaited=LIVE - {State.BLOCKED})
     result = await soak_on(pair, soak, tmp_path, failing)
     shown("A short soak with a primary that dies", result)
@@ -121,7 +130,7 @@ async def test_a_primary_that_hands_over_during_a_long_soak_loses_nothing(
 async def test_replicas_that_take_over_during_a_long_soak_lose_only_what_they_had_not_heard(
     pair: ReplicatedValkey, tmp_path: Path
 ) -> None:
-    failing = FailingOver(loses(pair, 0.3), pair.hand_over, loses(pair, 0), rest=3, least=10)
+    failing = FailingOver(loses(pair, tmp_path), pair.hand_over, loses(pair, None), rest=3, least=10)
     soak = Soak(seconds=90, producers=2, workers=2, lease=9, patience=60, awaited=LIVE - {State.BLOCKED})
     result = await soak_on(pair, soak, tmp_path, failing)
     shown("A long soak with primaries that die and hand over", result)

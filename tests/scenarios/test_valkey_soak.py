@@ -66,7 +66,7 @@ async def test_workers_killed_during_a_short_soak_break_no_promise(
     own_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
     attacking = Attacking(every=1.2, least=2)
-    result = await soaked(Soak(seconds=4, lease=2), own_valkey.url, tmp_path, disturb=attacking)
+    result = await soaked(Soak(seconds=2.5, lease=2), own_valkey.url, tmp_path, disturb=attacking)
     shown("A short soak with workers that are killed", result, kills=attacking.kills)
     assert result.violations() == {}
     assert attacking.kills >= 2
@@ -78,7 +78,7 @@ async def test_a_server_killed_during_a_short_soak_loses_and_doubles_nothing(
     durable_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
     restarting = Restarting(durable_valkey, every=1.5, least=2)
-    result = await soaked(Soak(seconds=4), durable_valkey.url, tmp_path, disturb=restarting)
+    result = await soaked(Soak(seconds=2.5), durable_valkey.url, tmp_path, disturb=restarting)
     shown("A short soak with a server that is killed", result, kills=restarting.kills)
     assert result.violations() == {}
     assert restarting.kills >= 2

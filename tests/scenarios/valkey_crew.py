@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from servers.layout_checks import left_over
 from valkey_oracle import Event, ValkeyResult, judged
-from valkey_soak_app import GRAVES, QUEUES, History
+from valkey_soak_app import ENOUGH, GRAVES, QUEUES, History
 
 from onejob import App
 from onejob.core.job import LIVE, State
@@ -112,10 +112,10 @@ class Crew:
         await self._until(self._begun)
 
     async def kill_a_worker(self) -> None:
-        """Without a word, if possible while it runs something; another takes its place."""
+        """Without a word, the first one while it runs something, the others if possible; another takes its place."""
         place = self.dice.randrange(len(self.workers))
         with suppress(TimeoutError):
-            place = await self._until(self._caught_busy, within=1)
+            place = await self._until(self._caught_busy, within=1 if self.killed else PATIENCE)
         victim = self.workers.pop(place)
         victim.kill()
         victim.wait()
@@ -219,11 +219,11 @@ async def soaked(
         try:
             await all_at_work(app, crew)
             producers = crew.produce()
-            disturbed = None if disturb is None else asyncio.create_task(disturb(crew, soak.seconds))
+            if disturb is not None:
+                await disturb(crew, soak.seconds)
+            (folder / ENOUGH).touch()
             for producer in producers:
                 assert await asyncio.to_thread(producer.wait, soak.seconds + 90) == 0
-            if disturbed is not None:
-                await disturbed
             await all_at_work(app, crew)  # who was killed has been replaced
             await all_ended(app, soak)
             ends = await asyncio.to_thread(crew.stop)

@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 from valkey_soak_app import (
+    ENOUGH,
     FRESH,
     KEYED,
     QUEUES,
@@ -54,6 +56,8 @@ class Producer:
         self._dice = random.Random(seed * 100 + number)
         self._value = number * 10_000_000
         self._keyed_tasks = cycle(KEYED)
+        self._slow_calls = 0
+        self._enough = Path(os.environ["SOAK_FOLDER"], ENOUGH)
 
     async def produce(self) -> None:
         await app.store.open()  # the clock starts once everyone can enqueue
@@ -68,7 +72,7 @@ class Producer:
         ]
         first = iter(kinds)  # of each kind at least one, however few calls are made
         made = 0
-        while time.monotonic() < end or made < LEAST:
+        while self._goes_on(end) or made < LEAST:
             call = next(first, None) or self._dice.choice(kinds)
             try:
                 await call()
@@ -82,13 +86,16 @@ class Producer:
     async def _own_key(self, end: float) -> None:
         """Calls one after the other on a key that nobody else calls: the last is the last."""
         key = f"own-{self._number}"
-        while time.monotonic() < end:
+        while self._goes_on(end):
             value = self._next()
             try:
                 await self._call(latest, value, key, value, subject=f"latest/{key}", alone=True)
             except StoreBusy:
                 history.write("unsure", subject=f"latest/{key}")
             await asyncio.sleep(self._dice.uniform(0, BREATH * 2))
+
+    def _goes_on(self, end: float) -> bool:
+        return time.monotonic() < end or not self._enough.exists()
 
     def _next(self) -> int:
         self._value += 1
@@ -128,7 +135,8 @@ class Producer:
         await self._call(doomed, value, value)
 
     async def _slow(self) -> None:
-        if self._dice.random() < 0.2:
+        self._slow_calls += 1
+        if self._slow_calls <= HANDS or self._dice.random() < 0.2:
             value = self._next()
             await self._call(slow, value, value)
 

@@ -29,6 +29,8 @@ from onejob.stores.valkey import scripts
 
 QUEUES = ("a", "b", "c")
 GRAVES = "graves"
+ENOUGH = "enough"
+"""The file in the soak's folder that says that all is done which calls must be made beside."""
 WIDTH = 2
 RATE = Rate(8, 0.5)
 LINKS = 4
@@ -75,7 +77,9 @@ class History:
 history = History()
 
 
-async def run(value: int, *, key: str | None = None, lasts: float = 0.004, **more: Any) -> int:
+async def run(
+    value: int, *, key: str | None = None, least: float = 0, lasts: float = 0.004, **more: Any
+) -> int:
     """What every handler does: be seen, work a little, and fail now and then."""
     job = current_job()
     which = {"job": job.id, "attempt": job.attempt}
@@ -86,7 +90,7 @@ async def run(value: int, *, key: str | None = None, lasts: float = 0.004, **mor
     )
     ended = "cancelled"
     try:
-        await asyncio.sleep(random.uniform(0, lasts))
+        await asyncio.sleep(random.uniform(least, lasts))
         ended = "failed" if (value % 17 == 0 and job.failures == 0) or task == "doomed" else "done"
         if ended == "failed":
             raise ValueError("this attempt fails")
@@ -181,8 +185,8 @@ async def doomed(value: int) -> int:
 
 @app.task(queue="b", **OPTIONS)
 async def slow(value: int) -> int:
-    """So slow the second time that whoever lost it the first time can come back meanwhile."""
-    return await run(value, lasts=0.5 if current_job().attempt == 1 else 1.5)
+    """So slow the first time that it can be caught, and the second that whoever lost it can come back meanwhile."""
+    return await run(value, least=0.3, lasts=0.5 if current_job().attempt == 1 else 1.5)
 
 
 FRESH = (coalesce, latest, debounce)

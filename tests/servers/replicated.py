@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Self
 
 from .folders import PATIENCE
@@ -39,10 +40,10 @@ class ReplicatedValkey:
         self.primary.wait_until_in_step()
         self._swap()
 
-    def lose_primary(self, behind: float) -> None:
-        """The primary is cut off from its replica, goes on alone for some seconds, and dies; the replica leads."""
+    def lose_primary(self, alone: Callable[[], object]) -> None:
+        """The primary is cut off from its replica, goes on alone until that returns, and dies; the replica leads."""
         self.replica.execute("REPLICAOF", "NO", "ONE")
-        time.sleep(behind)
+        alone()
         self.primary.kill()
         self._swap()
 
