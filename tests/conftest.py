@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import coverage_page
 import pytest
@@ -61,6 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = filter(is_sense, items)
     coverage_page.mark(config, items)
     leave_for_torture(items)
+    leave_cases_for_torture(items)
 
 
 def leave_for_torture(items: list[pytest.Item]) -> None:
@@ -73,6 +75,19 @@ def leave_for_torture(items: list[pytest.Item]) -> None:
         if ids <= seen:
             item.add_marker(pytest.mark.torture)
         seen |= ids
+
+
+def leave_cases_for_torture(items: list[pytest.Item]) -> None:
+    """Who asks a store once more, by another way, asks every third of a test's many cases; `make torture` has the others."""
+    cases: Counter[tuple[str, Any]] = Counter()
+    for item in items:
+        if not getattr(getattr(item, "module", None), "EVERY_THIRD_CASE", False):
+            continue
+        callspec = getattr(item, "callspec", None)
+        test = item.nodeid.partition("[")[0], callspec and callspec.params.get("driver")
+        if cases[test] % 3:
+            item.add_marker(pytest.mark.torture)
+        cases[test] += 1
 
 
 @pytest.fixture(autouse=True)

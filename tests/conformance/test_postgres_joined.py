@@ -40,6 +40,9 @@ __all__ = [
     "clock",
 ]
 
+EVERY_THIRD_CASE = True
+"""See `leave_cases_for_torture`: the whole of it is asked in `test_postgres`."""
+
 
 class TestEnqueue(Enqueue):
     test_absorbed_duplicates_are_counted = None  # nobody tells whether the user commits

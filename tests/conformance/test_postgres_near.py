@@ -15,6 +15,9 @@ from onejob.testing.conformance.chains import *  # noqa: F403
 from onejob.testing.conformance.fixtures import clock  # noqa: F401
 from onejob.testing.conformance.settle import *  # noqa: F403
 
+EVERY_THIRD_CASE = True
+"""See `leave_cases_for_torture`: the whole of it is asked in `test_postgres`."""
+
 
 class Near(PostgresStore):
     """Settles as a worker does."""

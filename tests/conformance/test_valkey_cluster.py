@@ -66,6 +66,9 @@ __all__ = [
     "clock",
 ]
 
+EVERY_THIRD_CASE = True
+"""See `leave_cases_for_torture`: the whole of it is asked in `test_valkey`."""
+
 
 @pytest.fixture
 def store(clock: FakeClock, cluster_url: str) -> Iterator[JobStore]:

@@ -27,7 +27,7 @@ app = App(unique=None)
 FAULTY = "SOAK_FAULTY" in os.environ
 PATIENCE = 60.0
 FEWEST = 25
-"""Calls of each hand, however slow the machine is."""
+"""Calls that each hand makes, however slow the machine is and however long its server is away."""
 HANDS = 5
 """Calls under way at once, in each producing process."""
 HOT = 1 if FAULTY else 3
@@ -204,11 +204,11 @@ class Producer:
             *(self._fresh, self._fresh, self._fresh_beside, self._keyed, self._keyed, self._collected),
             *(self._ordered, self._ordered, self._wide, self._many, self._chain, self._join),
         ]
-        calls = 0
-        while time.monotonic() < end or calls < FEWEST:
-            calls += 1
+        made = 0
+        while time.monotonic() < end or made < FEWEST:
             try:
                 await self._dice.choice(kinds)()
+                made += 1
             except StoreBusy:  # not acknowledged: it may count or not, and nobody relies on it
                 continue
             except Exception as error:

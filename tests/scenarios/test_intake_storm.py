@@ -56,7 +56,7 @@ class Storm:
     """How many bytes the last third may take more than the first; 0: too short to say."""
 
 
-SHORT = Storm(rows=6_000, per_fetch=200)
+SHORT = Storm(rows=3_000, per_fetch=100)
 FULL = Storm(rows=100_000, per_fetch=1000, patience=900, flat=8 * 2**20)
 PLACES = [OWN, "other"]
 

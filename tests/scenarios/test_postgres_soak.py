@@ -157,7 +157,7 @@ class Killing:
 
 
 async def test_a_short_soak_shows_no_violation(postgres_url: str, tmp_path: Path) -> None:
-    result = await soaked(Soak(seconds=5), postgres_url, tmp_path)
+    result = await soaked(Soak(seconds=3), postgres_url, tmp_path)
     shown("A short soak", result)
     assert result.violations() == {}
     assert result.reruns == 0
@@ -167,8 +167,8 @@ async def test_a_short_soak_shows_no_violation(postgres_url: str, tmp_path: Path
 async def test_a_server_killed_during_a_short_soak_loses_and_doubles_nothing(
     own_postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    killing = Killing(own_postgres, every=2)
-    result = await soaked(Soak(seconds=5), own_postgres.url, tmp_path, disturb=killing)
+    killing = Killing(own_postgres, every=1)
+    result = await soaked(Soak(seconds=3), own_postgres.url, tmp_path, disturb=killing)
     shown("A short soak with a server that is killed", result, kills=killing.kills)
     assert result.violations() == {}
     assert killing.kills >= 2

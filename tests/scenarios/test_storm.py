@@ -108,7 +108,7 @@ POLICIES = (*ONE_LIVE, *ONE_OF_EACH, "collect")
 async def test_the_table_holds_at_every_moment(
     policies: tuple[str, ...], database_url: str, tmp_path: Path
 ) -> None:
-    await run_storm(policies, Storm(processes=2, threads=8, seconds=2.5), database_url, tmp_path)
+    await run_storm(policies, Storm(processes=2, threads=8, seconds=1.5), database_url, tmp_path)
 
 
 async def test_the_oracle_sees_a_second_live_holder(database_url: str) -> None:
