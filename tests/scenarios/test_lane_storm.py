@@ -56,7 +56,7 @@ class Storm:
     patience: float = 60
 
 
-SHORT = Storm(jobs=1_500, lanes=50, workers=2, kills=3)
+SHORT = Storm(jobs=1_500, lanes=50, workers=2, kills=3, patience=200)
 FULL = Storm(jobs=25_000, lanes=200, workers=4, kills=25, producers=2, patience=900)
 
 
@@ -244,6 +244,7 @@ def tell(storm: Storm, oracle: Oracle, seconds: float) -> None:
 
 @pytest.mark.parametrize("rated", [False, True], ids=["plain", "rated"])
 @pytest.mark.accepts("Q4")
+@pytest.mark.timeout(300)  # several processes on a machine that may be busy
 async def test_lanes_and_limits_hold_at_every_moment(rated: bool, database_url: str, tmp_path: Path) -> None:
     oracle = await run_storm(replace(SHORT, rated=rated), database_url, tmp_path)
     assert oracle.filled > 0 or not rated or not oracle.jobs, "the rates were in the way"
