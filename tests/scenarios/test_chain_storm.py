@@ -29,7 +29,8 @@ from onejob.store import Ask, Retention
 
 HERE = Path(__file__).parent
 QUEUE = "default"
-LEASE = 1.5
+LEASE = 4.0
+"""Half of it is what a transaction in a handler may take, on a busy machine, too."""
 EFFECTS_WITH_THE_END = {"completing", "forking", "side"}
 """The tasks whose effect is in the commit that completes them."""
 
