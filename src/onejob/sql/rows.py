@@ -32,10 +32,15 @@ def state_of(word: str) -> State:
     try:
         return _states[word]
     except KeyError:
-        raise OnejobError(
-            f"The store holds a job in state {shown(word)}, which this onejob does not know: "
-            "upgrade onejob here, or look at the row."
-        ) from None
+        raise unknown_state(word) from None
+
+
+def unknown_state(word: str) -> OnejobError:
+    """What to raise of a state that is none of ours."""
+    return OnejobError(
+        f"The store holds a job in state {shown(word)}, which this onejob does not know: upgrade onejob here, or look "
+        "at the row."
+    )
 
 
 def stored_calls(calls: tuple[Call, ...]) -> bytes | None:

@@ -14,6 +14,7 @@ import msgspec
 
 from onejob.core.job import ENDED, QUEUED, JobId, State
 from onejob.sql.ids import written_out
+from onejob.sql.rows import state_of
 from onejob.store import Amended, Amendment
 from onejob.stores.postgres import dead, lanes, reviving
 from onejob.stores.postgres.ending import Ended, after_end, end_queued
@@ -85,7 +86,7 @@ def release(work: Work, digest: bytes, holder: JobId | None = None) -> Steps[Job
 def _look(work: Work, ids: list[JobId]) -> Steps[tuple[int, dict[str, Seen]]]:
     rows = yield from ask("amend.look", work.now, ids, [dead.copy_of(id) for id in ids])
     return rows[0][0], {
-        str(id): Seen(str(id), State(state), alone, digest, lettered)
+        str(id): Seen(str(id), state_of(state), alone, digest, lettered)
         for _, place, id, state, alone, digest, lettered in rows
         if place is not None
     }

@@ -14,6 +14,7 @@ from onejob.core.job import ENDED, JobId, State
 from onejob.core.lifecycle import ENDING, MOVES, Settlement
 from onejob.sql.attempts import changes, state_after
 from onejob.sql.lanes import place_after
+from onejob.sql.rows import state_of
 from onejob.store import Settled
 from onejob.stores.postgres import blocking, lanes
 from onejob.stores.postgres.chains import Step, go_on
@@ -149,7 +150,7 @@ def _recognise(work: Work, done: Sequence[Settlement], replies: dict[JobId, Sett
     if not lost:
         return
     for id, word, queue in (yield from ask("settle.settled_before", *_leases(lost.values()))):
-        state, expected = State(word), ENDING.get(lost[JobId(str(id))].move)
+        state, expected = state_of(word), ENDING.get(lost[JobId(str(id))].move)
         if state is State.REVOKED:
             replies[JobId(str(id))] = Settled.REVOKED
         elif state is expected or (expected is None and state.queued):

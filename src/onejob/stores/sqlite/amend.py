@@ -10,6 +10,7 @@ from onejob.core.dedup import Standing, decode_rules
 from onejob.core.job import QUEUED, JobId, State
 from onejob.core.judge import may_revive
 from onejob.sql.ids import id_from_bytes, id_to_bytes
+from onejob.sql.rows import state_of
 from onejob.store import Amended, Amendment, Pruned, Retention
 from onejob.stores.sqlite import blocking, dead
 from onejob.stores.sqlite.connect import Row, array
@@ -105,7 +106,7 @@ def _moved(session: Session, id: JobId, states: frozenset[State] | None) -> Amen
         return Amended.NOT_FOUND
     if not chain:
         return Amended.NOT_FOUND
-    return None if State(chain[0].state) in states else Amended.MOVED
+    return None if chain[0].state in states else Amended.MOVED
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -113,7 +114,7 @@ class Member(msgspec.Struct, frozen=True):
 
     id: bytes
     root: bytes
-    state: str
+    state: State
     digest: bytes | None
     fingerprint: bytes | None
     blockers: int
@@ -121,7 +122,8 @@ class Member(msgspec.Struct, frozen=True):
 
 def _chain(session: Session, raw: bytes) -> list[Member]:
     """The jobs of the chain that a job belongs to, the last one first."""
-    return [Member(*row) for row in session.rows(statements("amend")["chain"], {"id": raw})]
+    rows = session.rows(statements("amend")["chain"], {"id": raw})
+    return [Member(id, root, state_of(state), *rest) for id, root, state, *rest in rows]
 
 
 def _revoke(session: Session, raw: bytes, now: int) -> Amended:
@@ -129,7 +131,7 @@ def _revoke(session: Session, raw: bytes, now: int) -> Amended:
     if not chain:
         return Amended.NOT_FOUND
     last = chain[0]
-    if State(last.state).ended:
+    if last.state.ended:
         return Amended.FINISHED
     return Amended.REVOKED if revoke_last(session, last.id, "revoked", now) else Amended.FLAGGED
 

@@ -12,6 +12,7 @@ from onejob.core.errors import UnknownBlocker
 from onejob.core.job import ENDED, ChainId, NewJob, State
 from onejob.sql import waits
 from onejob.sql.ids import id_from_bytes, id_to_bytes
+from onejob.sql.rows import state_of
 from onejob.stores.sqlite.connect import array
 from onejob.stores.sqlite.session import Session, Touch
 from onejob.stores.sqlite.statements import statements
@@ -40,7 +41,7 @@ def standing(session: Session, chains: tuple[bytes, ...], *, runs_anyway: bool) 
     found = {
         row[0]: row[1:] for row in session.rows(statements("blockers")["standing"], {"chains": array(chains)})
     }
-    live = frozenset(chain for chain, (state, _) in found.items() if State(state) not in ENDED)
+    live = frozenset(chain for chain, (state, _) in found.items() if state_of(state) not in ENDED)
     reason = None
     for chain in () if runs_anyway else chains:
         state, error = found.get(chain, (State.REVOKED, "it is gone"))

@@ -73,7 +73,7 @@ def counts(session: Session) -> dict[str, dict[State, int]]:
     """Jobs per queue and state."""
     table: dict[str, dict[State, int]] = {}
     for queue, state, count in session.execute(statements("inspect")["counts"]):
-        table.setdefault(str(queue), {})[State(state)] = int(count)
+        table.setdefault(str(queue), {})[state_of(state)] = int(count)
     return table
 
 

@@ -210,16 +210,27 @@ where ($1::text is null or k.queue = $1::text) and ($2::text is null or k.text =
 order by k.since desc
 limit $3::bigint;
 
--- counts: jobs per queue and state, each state by the index that it has.
-select queue, state, count(*) from onejob.job where ended is not null group by queue, state
+-- counts: jobs per queue and state, each state by the index that it has. What none of these knows is one more row.
+with known (queue, state, number) as (
+    select queue, state, count(*) from onejob.job where ended is not null group by queue, state
+    union all
+    select queue, 'waiting', count(*) from onejob.job where state = 'waiting' group by queue
+    union all
+    select queue, 'delayed', count(*) from onejob.job where state = 'delayed' group by queue
+    union all
+    select queue, 'running', count(*) from onejob.job where state = 'running' group by queue
+    union all
+    select queue, state, count(*) from onejob.job where state in ('blocked', 'parked') group by queue, state
+)
+select queue, state, number from known
 union all
-select queue, 'waiting', count(*) from onejob.job where state = 'waiting' group by queue
-union all
-select queue, 'delayed', count(*) from onejob.job where state = 'delayed' group by queue
-union all
-select queue, 'running', count(*) from onejob.job where state = 'running' group by queue
-union all
-select queue, state, count(*) from onejob.job where state in ('blocked', 'parked') group by queue, state;
+select '', (
+    select state from onejob.job
+    where ended is null and state not in ('blocked', 'delayed', 'parked', 'waiting', 'running')
+    limit 1
+), t.number
+from (select (select count(*) from onejob.job) - (select coalesce(sum(number), 0) from known) as number) t
+where t.number > 0;
 
 -- workers: workers on record with the number of jobs each runs.
 select
