@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import apsw
 import psycopg
 import pytest
 from commands import URL, Cli, Outcome
+from servers.postgres import psql
+from servers.shared import SharedServer
 from shop import Shop
 
 
@@ -101,6 +105,24 @@ def test_the_script_makes_what_the_command_makes(cli: Cli, new_postgres_url: str
     nothing = cli("migrate", "--sql", "--url", new_postgres_url)
     assert (nothing.code, nothing.out) == (0, "")
     assert "up to date" in nothing.talk
+
+
+def test_the_script_asks_for_no_more_than_it_needs(
+    cli: Cli, new_postgres_url: str, postgres: SharedServer, tmp_path: Path
+) -> None:
+    """A user may own a schema in a database in which he may make none."""
+    user, name = urlsplit(new_postgres_url).username, schema(new_postgres_url)
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute(f"revoke create on database {admin.info.dbname} from {user}")  # type: ignore[arg-type]
+        admin.execute(f"create schema {name} authorization {user}")  # type: ignore[arg-type]
+    printed = cli("migrate", "--sql", "--url", new_postgres_url)
+    (tmp_path / "steps.sql").write_text(printed.out)
+    command = [str(psql()), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(tmp_path / "steps.sql")]
+    applied = subprocess.run(
+        [*command, server(new_postgres_url)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (applied.returncode, applied.stderr) == (0, "")
+    assert cli("migrate", "--check", "--url", new_postgres_url).code == 0
 
 
 def test_a_newer_postgres_is_left_alone(cli: Cli, new_postgres_url: str) -> None:

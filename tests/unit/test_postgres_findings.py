@@ -77,8 +77,17 @@ def test_a_schema_that_cannot_be_used() -> None:
     )
     assert only(findings(facts(version=migrate.known() + 1))) == ("error", "schema_newer")
     assert only(findings(facts(version="of an unknown kind"))) == ("error", "schema_newer")
-    assert only(findings(facts(version=0))) == ("warning", "schema_older")
+    assert only(findings(facts(rights=[(True, ["meta"], [])], version=0))) == ("warning", "schema_older")
+    assert only(findings(facts(rights=[(True, ["job"], [])], version=0))) == ("error", "not_ours")
     assert only(findings(facts(rights=[(True, list(tables())[1:], [])]))) == ("error", "missing_tables")
+
+
+def test_an_older_schema_that_nobody_brings_up_to_date_by_himself() -> None:
+    older = facts(version=migrate.known() - 1, migrates=False)
+    assert only(findings(older)) == ("error", "schema_older")
+    [finding] = findings(older)
+    assert finding.blocking, "nothing else can be asked of such a store"
+    assert "onejob migrate" in finding.remedy
 
 
 def test_indexes_that_are_gone_or_half_built() -> None:

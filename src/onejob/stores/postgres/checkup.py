@@ -38,6 +38,7 @@ async def gather(link: Link, engine: Engine) -> Facts:
     schema = engine.address.schema
     facts = Facts(
         schema=schema,
+        migrates=engine.address.migrates,
         server=(await link.fetch("checkup.server", ()))[0],
         rights=await link.fetch("checkup.rights", (schema, [*tables()])),
     )

@@ -16,6 +16,7 @@ LOCK_NOT_AVAILABLE: Final = "55P03"
 UNIQUE_VIOLATION: Final = "23505"
 DEADLOCK: Final = "40P01"
 READ_ONLY: Final = "25006"
+NO_RIGHT: Final = "42501"
 TOO_MANY_CONNECTIONS: Final = "53300"
 _LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 """The server shuts down, starts up, or ended this session."""
@@ -112,7 +113,7 @@ def _refused(error: Exception, state: str, address: Address) -> OnejobError | No
             f"PostgreSQL at {place} is read-only ({error}): it is a replica, or set so. Connect to the primary; with "
             "several hosts in the URL, ?target_session_attrs=read-write finds it."
         )
-    if state == "42501":
+    if state == NO_RIGHT:
         return OnejobError(
             f"This user of PostgreSQL at {place} lacks a right ({error}): grant usage on schema {schema}, and select, insert, "
             "update, delete on all tables in it; to make them, also create on the database."

@@ -23,7 +23,6 @@ MANY_DEAD: Final = 10_000
 MANY_USERS: Final = 5
 """More than these are not named."""
 
-_TABLE: Final = r"create table onejob\.([a-z_]+)"
 _INDEX: Final = r"(create(?: unique)?|drop) index (?:if (?:not )?exists )?(?:onejob\.)?([a-z_]+)"
 
 
@@ -41,6 +40,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     transactions: Sequence[Row] = ()
     lock_waits: Sequence[Row] = ()
     stranded: int = 0
+    migrates: bool = True
+    """The first use brings the tables up to date."""
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -75,7 +76,7 @@ def unreachable(error: Exception) -> Finding:
 @cache
 def tables() -> tuple[str, ...]:
     """The tables that the migrations make."""
-    return tuple(sorted(set(re.findall(_TABLE, "\n".join(FILES.migrations)))))
+    return tuple(sorted(migrate.made_by(FILES.migrations)))
 
 
 @cache
@@ -161,12 +162,24 @@ def on_rights(facts: Facts) -> Iterator[Finding]:
             "Upgrade onejob here, or point this program at another store.",
             blocking=True,
         )
+    elif not facts.version and (others := ", ".join(name for name in facts.rights[0][1] if name != "meta")):
+        yield Finding(
+            Level.ERROR,
+            "not_ours",
+            f"Schema {schema} has tables that are not known to be onejob's: {others}.",
+            "If they are yours, put the store into a schema of its own with ?schema=NAME in its URL; if somebody emptied "
+            "or dropped its table meta, restore that from a copy.",
+            blocking=True,
+        )
     elif facts.version < known:
         yield Finding(
-            Level.WARNING,
+            Level.WARNING if facts.migrates else Level.ERROR,
             "schema_older",
             f"The store has schema {facts.version}, and this onejob would make it {known}.",
-            "Nothing to do: the first use by this version brings it up to date, or `onejob migrate`.",
+            "Nothing to do: the first use by this version brings it up to date, or `onejob migrate`."
+            if facts.migrates
+            else "Run `onejob migrate`, or apply what it prints with --sql: the store's URL says migrate=never.",
+            blocking=not facts.migrates,
         )
     elif missing := missing_tables(facts):
         yield Finding(

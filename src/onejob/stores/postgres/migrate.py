@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from onejob.core.errors import OnejobError, SchemaMismatch, StoreBusy, shown
 from onejob.core.span import span
 from onejob.stores.postgres.address import Address
 from onejob.stores.postgres.driver import Link
-from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, sqlstate
+from onejob.stores.postgres.failures import LOCK_NOT_AVAILABLE, NO_RIGHT, sqlstate
 from onejob.stores.postgres.statements import FILES, in_schema, quoted
 from onejob.stores.postgres.steps import Row
 
@@ -23,6 +26,7 @@ PAUSE: Final = 0.5
 _LONG: Final = 1.0
 """Seconds after which a transaction is worth naming."""
 _ABSENT: Final = frozenset({"42P01", "3F000"})
+_TABLE: Final = r"create table onejob\.([a-z_]+)"
 _PUT: Final = """insert into onejob.meta (name, value) values ('schema', 'VERSION')
 on conflict (name) do update set value = excluded.value;"""
 _META: Final = """create table if not exists onejob.meta (name text primary key, value text not null);
@@ -74,44 +78,78 @@ async def migrate(link: Link, address: Address) -> None:
 
 async def _migrate(link: Link, address: Address) -> None:
     """All steps in one transaction, which gives up where it would make others wait."""
-    schema = address.schema
     await link.execute(f"{link.begin}; set local lock_timeout = 0; set local statement_timeout = 0")
     try:
-        await link.fetch("migrate.lock", (schema,))
+        await link.fetch("migrate.lock", (address.schema,))
         await link.execute(f"set local lock_timeout = {LOCK_TIMEOUT}")
-        [(has_schema, has_meta)] = await link.fetch("migrate.standing", (quoted(schema),))
-        if not has_schema:
-            await _create(link, address)
-        if not has_meta:
-            await link.execute(in_schema(_META, schema))
-        rows = await link.fetch("migrate.version", ())
-        there = _number(rows[0][0] if rows else "0")
-        if there > known():
-            raise mismatch(there, address)
-        for text in FILES.migrations[there:]:
-            await link.execute(in_schema(text, schema))
-        if there < known():
-            await link.fetch("migrate.put_version", (str(known()),))
+        standing = await _look(link, address)
+        for text in _steps(standing, address.schema):
+            try:
+                await link.execute(text)
+            except Exception as error:
+                if standing.has_schema or sqlstate(error) != NO_RIGHT:
+                    raise
+                raise _may_not_create(address) from error
         await link.commit()
     except BaseException:
         await link.roll_back()
         raise
 
 
-def script(there: int, schema: str) -> str:
-    """What brings the tables from a version (0: none) to ours, as one script for people who apply it themselves."""
+async def script(link: Link, address: Address) -> str:
+    """What `migrate` would do now, for people who apply it themselves; empty if there is nothing to do."""
+    standing = await _look(link, address)
+    if standing.version == known():
+        return ""
     parts = [
-        f"-- Tables of onejob in schema {schema}: from version {there} to {known()}.",
+        f"-- Tables of onejob in schema {address.schema}: from version {standing.version} to {known()}.",
         "begin;",
         "-- While this waits for a table, every call waits behind it. If it gives up, nothing was changed: apply it again.\n"
         "set local lock_timeout = '1s';",
-        "create schema if not exists onejob;".replace("onejob", quoted(schema)),
-        in_schema(_META, schema),
-        *(in_schema(text, schema).strip() for text in FILES.migrations[there:]),
-        in_schema(_PUT, schema).replace("VERSION", str(known())),
+        *_steps(standing, address.schema),
         "commit;",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+class _Standing(msgspec.Struct, frozen=True):
+    """What is there."""
+
+    has_schema: bool
+    has_meta: bool
+    version: int
+
+
+async def _look(link: Link, address: Address) -> _Standing:
+    """What is there, if we can bring it up to date; raises `SchemaMismatch` if not."""
+    schema = quoted(address.schema)
+    [(has_schema, has_meta)] = await link.fetch("migrate.standing", (schema,))
+    rows = (await link.fetch("migrate.version", ())) if has_meta else []
+    there = _number(rows[0][0] if rows else "0")
+    if there > known():
+        raise mismatch(there, address)
+    taken = await link.fetch("migrate.taken", (schema, sorted(made_by(FILES.migrations[there:]))))
+    if taken:
+        raise SchemaMismatch(
+            f"Schema {address.schema} of PostgreSQL at {address.place} has a table {taken[0][0]} that is not onejob's: put the "
+            "store into a schema of its own with ?schema=NAME in its URL."
+        )
+    return _Standing(has_schema, has_meta, there)
+
+
+def _steps(standing: _Standing, schema: str) -> list[str]:
+    """What brings the tables from there to ours, in order."""
+    return [
+        *([] if standing.has_schema else [f"create schema if not exists {quoted(schema)};"]),
+        *([] if standing.has_meta else [in_schema(_META, schema)]),
+        *(in_schema(text, schema).strip() for text in FILES.migrations[standing.version :]),
+        *([] if standing.version == known() else [in_schema(_PUT, schema).replace("VERSION", str(known()))]),
+    ]
+
+
+def made_by(migrations: Sequence[str]) -> set[str]:
+    """The tables that these make."""
+    return set(re.findall(_TABLE, "\n".join(migrations)))
 
 
 def mismatch(there: int, address: Address) -> SchemaMismatch:
@@ -148,17 +186,12 @@ def _named(rows: Sequence[Row]) -> str:
     return f": {'; '.join(names)}" if names else ""
 
 
-async def _create(link: Link, address: Address) -> None:
-    try:
-        await link.execute(f"create schema {quoted(address.schema)}")
-    except Exception as error:
-        if sqlstate(error) != "42501":
-            raise
-        raise OnejobError(
-            f"This user may not create schema {address.schema} in PostgreSQL at {address.place}: as an owner of the "
-            f"database, run `create schema {address.schema} authorization` with this user's name; or apply what `onejob "
-            "migrate --sql` shows."
-        ) from error
+def _may_not_create(address: Address) -> OnejobError:
+    return OnejobError(
+        f"This user may not create schema {address.schema} in PostgreSQL at {address.place}: as an owner of the "
+        f"database, run `create schema {quoted(address.schema)} authorization` with this user's name; or apply what `onejob "
+        "migrate --sql` shows."
+    )
 
 
 def _number(text: str) -> int:

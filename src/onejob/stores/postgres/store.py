@@ -229,8 +229,7 @@ class PostgresStore:
 
     async def migration_script(self) -> str:
         """What `migrate` would do, as SQL."""
-        there = await self._version_we_know()
-        return "" if there == migrate.known() else migrate.script(there, self._address.schema)
+        return await self._engine.use(lambda link, _: migrate.script(link, self._address), ready=False)
 
     async def migrations(self) -> list[Migration]:
         """The steps that build the schema, and which of them are applied."""

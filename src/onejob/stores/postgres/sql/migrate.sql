@@ -9,9 +9,10 @@ select to_regnamespace($1::text) is not null, to_regclass($1::text || '.meta') i
 -- lock: let nobody else migrate this schema until the transaction ends.
 select pg_advisory_xact_lock(hashtextextended('onejob migrates ' || $1::text, 0));
 
--- put_version: note the version.
-insert into onejob.meta (name, value) values ('schema', $1::text)
-on conflict (name) do update set value = excluded.value;
+-- taken: which of these names have relations in the schema.
+select relname::text from pg_catalog.pg_class
+where relnamespace = to_regnamespace($1::text) and relname = any($2::text[])
+order by relname;
 
 -- holders: who has locks on our tables, but for those in transactions shorter than so many seconds; the oldest first.
 select h.pid, a.application_name, (extract(epoch from clock_timestamp() - a.xact_start) * 1000)::bigint
