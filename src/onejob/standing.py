@@ -168,6 +168,12 @@ def _held_up(job: Job, around: Surroundings) -> Iterator[str]:
 
 
 def _delayed_by(delay: Delay) -> str:
+    if delay.session is None:
+        since = "" if delay.age is None else f" {span(delay.age)} ago"
+        return (
+            f"The transaction {delay.gid!r}, which was prepared{since}, has locked {delay.what}: no worker can start the job before "
+            f"somebody decides on it: commit prepared '{delay.gid}', or rollback prepared '{delay.gid}'."
+        )
     named = f"application {delay.application!r}" if delay.application else "an application without a name"
     where = "" if delay.address is None else f" at {delay.address}"
     since = "" if delay.age is None else f", in a transaction for {span(delay.age)}"

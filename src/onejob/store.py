@@ -236,8 +236,10 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str
     """What it has locked, such as `its row`."""
-    session: int
-    """The server's number for it."""
+    session: int | None
+    """The server's number for its session; None: it was prepared, and has none."""
+    gid: str | None = None
+    """The name under which it was prepared."""
     application: str = ""
     address: str | None = None
     age: int | None = None

@@ -9,6 +9,7 @@ import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from inspect import isawaitable
 from types import SimpleNamespace
 from typing import Any
 
@@ -217,6 +218,52 @@ async def test_a_plain_twin_waits_as_well(app: App, tasks: SimpleNamespace, serv
         await until_somebody_waits(server)
         await hand.rollback()
         assert (await asyncio.wait_for(twin, PATIENCE)).outcome is Outcome.CREATED
+
+
+@pytest.mark.parametrize("options", [{"stream_results": True}, {"yield_per": 10}], ids=str)
+@pytest.mark.parametrize("name", [name for name in KINDS if name.startswith("sqlalchemy")])
+async def test_how_the_user_reads_his_own_rows_does_not_matter(
+    app: App, tasks: SimpleNamespace, server: str, name: str, options: dict[str, Any]
+) -> None:
+    async with KINDS[name](server) as hand:
+        chosen = (
+            hand.connection.connection(execution_options=options)
+            if name.endswith("session")
+            else hand.connection.execution_options(**options)
+        )
+        if isawaitable(chosen):
+            await chosen
+        await hand.begin()
+        first, twin = await hand.enqueue(tasks.once, 7), await hand.enqueue(tasks.once, 7)
+        assert (first.outcome, twin.outcome) == ("created", "kept")
+        await hand.commit()
+    assert await app.acount() == 1
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+async def test_a_transaction_of_two_phases_is_refused(
+    app: App, tasks: SimpleNamespace, server: str, driver: str
+) -> None:
+    engine = create_async_engine(of_dialect(server, driver))
+    async with AsyncSession(engine, twophase=True) as session:
+        with pytest.raises(WrongCall, match=r"twophase=True.*one phase"):
+            await tasks.once.using(connection=session).aenqueue(7)
+    await engine.dispose()
+
+
+def test_a_transaction_of_two_phases_is_refused_in_sync_code(
+    app: App, tasks: SimpleNamespace, server: str
+) -> None:
+    engine = sqlalchemy.create_engine(of_dialect(server, "psycopg"))
+    with Session(engine, twophase=True) as session, pytest.raises(WrongCall, match="twophase=True"):
+        tasks.once.using(connection=session).enqueue(7)
+    with (
+        engine.connect() as connection,
+        connection.begin_twophase(),
+        pytest.raises(WrongCall, match="twophase=True"),
+    ):
+        tasks.once.using(connection=connection).enqueue(7)
+    engine.dispose()
 
 
 async def test_a_savepoint_takes_its_jobs_with_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import struct
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +19,7 @@ from servers.postgres import PostgresServer
 from servers.proxy import NOTIFICATION, Proxy
 from stage import eventually
 
+from onejob import App, Unique
 from onejob.core.lane import LanePlan
 from onejob.diagnosis import diagnose
 from onejob.store import Finding, JobStore, Level
@@ -275,6 +277,33 @@ async def test_what_holds_back_vacuum_without_a_session_is_found(monkeypatch: py
         server.execute("rollback prepared 'forgotten'")
         assert await found(store, "long_transaction") == []
         await store.close()
+
+
+async def test_a_prepared_transaction_that_delays_a_job_is_named() -> None:
+    """A call that only found its twin has nothing to tell, so that PostgreSQL prepares its transaction."""
+    with PostgresServer(max_prepared_transactions="2") as server:
+        async with App(server.url) as app:
+
+            @app.task(name="sync", unique=Unique.coalesce())
+            async def sync() -> None: ...
+
+            receipt = await sync.aenqueue()
+            with psycopg.connect(server.url) as connection:
+                answer = await asyncio.to_thread(sync.using(connection=connection).enqueue)
+                assert answer.outcome == "kept"
+                connection.execute("prepare transaction 'left open'")
+            await asyncio.sleep(LONG_ENOUGH)
+            assert await started_ids(app.store, queues=["default"]) == []
+            [delay] = await app.store.delays(receipt.id)
+            assert (delay.what, delay.session, delay.gid) == ("its row", None, "left open")
+            said = str(await app.aexplain(receipt))
+            assert re.search(
+                r"The transaction 'left open', which was prepared \S+ s ago, has locked its row", said
+            )
+            assert "rollback prepared 'left open'" in said
+            server.execute("rollback prepared 'left open'")
+            assert await app.store.delays(receipt.id) == []
+            assert await started_ids(app.store, queues=["default"]) == [receipt.id]
 
 
 async def leave_a_slot(server: PostgresServer, name: str) -> None:

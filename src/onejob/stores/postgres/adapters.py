@@ -21,6 +21,8 @@ SUPPORTED: Final = (
 )
 _IDLE: Final = 0
 """What psycopg says of a connection without a transaction."""
+_AT_ONCE: Final[dict[str, Any]] = {"stream_results": False, "yield_per": None}
+"""For SQLAlchemy: no cursor on the server, whatever the user has chosen for his own statements. It takes nothing but queries."""
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
@@ -107,6 +109,11 @@ class AlchemyConnection:
         dialect = self._connection.dialect
         if dialect.name != "postgresql" or dialect.driver not in ("asyncpg", "psycopg"):
             raise _unknown(f"SQLAlchemy's over {dialect.name}+{dialect.driver}")
+        if isinstance(self._connection.get_transaction(), sys.modules["sqlalchemy"].TwoPhaseTransaction):
+            raise WrongCall(
+                "This transaction is to be prepared (twophase=True), and until somebody decides on it nobody could start the jobs "
+                "that it touches: enqueue once it is committed, or in a transaction of one phase."
+            )
         self._dollars = dialect.driver == "asyncpg"
         pooled = self._connection.connection
         if pooled.dbapi_connection.autocommit:
@@ -116,9 +123,9 @@ class AlchemyConnection:
     def execute(self, text: str, parameters: Sequence[Any]) -> list[Row]:
         """Run one statement and return its rows."""
         if self._dollars:
-            result = self._connection.exec_driver_sql(text, tuple(parameters))
+            result = self._connection.exec_driver_sql(text, tuple(parameters), _AT_ONCE)
         else:
-            result = self._connection.exec_driver_sql(translated(text), named(parameters))
+            result = self._connection.exec_driver_sql(translated(text), named(parameters), _AT_ONCE)
         return _plain(result.all()) if result.returns_rows else []
 
 

@@ -150,13 +150,14 @@ def delays(work: Work, id: JobId) -> Steps[list[Delay]]:
         Delay(
             what=what,
             session=session,
+            gid=gid,
             application=application or "",
             address=address,
             age=age,
             idle=(state or "").startswith("idle in transaction"),
             query=_said(query or ""),
         )
-        for what, session, application, address, state, age, query in rows
+        for what, session, gid, application, address, state, age, query in rows
     ]
 
 

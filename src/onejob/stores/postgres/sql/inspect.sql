@@ -287,15 +287,27 @@ from onejob.job j
 join onejob.queue q on q.name = j.queue
 where j.id = $1::uuid
 
--- delays: the sessions that have locked them for a while, those that hold up the job itself first, the oldest first.
+-- delays: the sessions that have locked them for a while, those that hold up the job itself first, the oldest first; and
+-- transactions that were prepared, which have no session.
 -- A running transaction's number is held in pg_locks by its session; that of a savepoint which has been released is
 -- not, and then it is one of those older transactions that use our jobs.
 with held as materialized (
-    select l.pid, l.locktype, l.mode, l.transactionid, l.relation from pg_catalog.pg_locks l where l.granted
+    select l.pid, l.virtualtransaction, l.locktype, l.mode, l.transactionid, l.relation
+    from pg_catalog.pg_locks l
+    where l.granted
+), numbered as materialized (
+    select h.pid, h.virtualtransaction, h.transactionid
+    from held h
+    where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock'
+), using_jobs as materialized (
+    select h.pid, h.virtualtransaction
+    from held h
+    where h.relation = 'onejob.job'::regclass and h.mode in ('RowShareLock', 'RowExclusiveLock')
 ), clock as materialized (
     select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next
 ), locked as (
-    select r.rank, r.what, r.transaction
+    select r.rank, r.what, r.transaction,
+        exists (select 1 from numbered n where n.transactionid = r.transaction) as is_held
     from clock c
     cross join lateral (
         select x.*, (x.transaction::text::bigint - c.next % 4294967296 + 6442450944) % 4294967296 - 2147483648 as ahead
@@ -309,29 +321,42 @@ with held as materialized (
         when c.next + r.ahead > 2 then pg_xact_status((c.next + r.ahead)::text::xid8) = 'in progress'
     end
 ), found as (
-    select distinct on (r.rank, a.pid)
-        r.rank, r.what, a.pid, a.application_name, a.client_addr, a.state, a.xact_start, a.query
-    from locked r
-    join pg_catalog.pg_stat_activity a on a.pid in (
-        select h.pid from held h
-        where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock' and h.transactionid = r.transaction
-    )
-    or (
-        not exists (
-            select 1 from held h
-            where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock' and h.transactionid = r.transaction
+    (
+        select distinct on (r.rank, a.pid)
+            r.rank, r.what, a.pid, null as gid, a.application_name, a.client_addr, a.state, a.xact_start, a.query
+        from locked r
+        join pg_catalog.pg_stat_activity a on a.pid in (
+            select n.pid from numbered n where n.transactionid = r.transaction
         )
-        and a.backend_xid is not null and age(a.backend_xid) >= age(r.transaction)
-        and a.pid in (
-            select h.pid from held h
-            where h.relation = 'onejob.job'::regclass and h.mode in ('RowShareLock', 'RowExclusiveLock')
+        or (
+            not r.is_held
+            and a.backend_xid is not null and age(a.backend_xid) >= age(r.transaction)
+            and a.pid in (select u.pid from using_jobs u)
         )
+        where a.pid <> pg_backend_pid()
+        order by r.rank, a.pid
     )
-    where a.pid <> pg_backend_pid()
-    order by r.rank, a.pid
+    union all
+    (
+        select distinct on (r.rank, p.gid) r.rank, r.what, null, p.gid, null, null, null, p.prepared, null
+        from locked r
+        join pg_catalog.pg_prepared_xacts p on p.transaction = r.transaction
+        or (
+            not r.is_held
+            and age(p.transaction) >= age(r.transaction)
+            and exists (
+                select 1
+                from numbered n
+                join using_jobs u on u.pid is null and u.virtualtransaction = n.virtualtransaction
+                where n.pid is null and n.transactionid = p.transaction
+            )
+        )
+        where p.database = current_database()
+        order by r.rank, p.gid
+    )
 )
 select
-    f.what, f.pid, f.application_name, host(f.client_addr), f.state,
+    f.what, f.pid, f.gid, f.application_name, host(f.client_addr), f.state,
     (extract(epoch from clock_timestamp() - f.xact_start) * 1000)::bigint,
     case when f.state is not null then left(f.query, 200) end  -- of others one may be told nothing
 from found f
