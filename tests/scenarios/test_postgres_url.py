@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 from servers import postgres as servers
 
-from onejob import App, InvalidOption, OnejobError, StoreBusy
+from onejob import App, InvalidOption, OnejobError, StoreBusy, StoreUnavailable
 from onejob.stores import open_store
 from onejob.stores.postgres.address import parse
 from onejob.stores.postgres.store import PostgresStore
@@ -82,6 +82,25 @@ class TestTls:
             store = open_store(f"{there}&sslmode=verify-full&sslrootcert={CERTIFICATES / trusted}")
             with pytest.raises(OnejobError, match="certificate verify failed"):
                 await put(store, job())
+            await store.close()
+
+    @pytest.mark.parametrize("parameter", ["sslrootcert", "sslcrl", "sslcert", "sslkey"])
+    @pytest.mark.parametrize("by", ["url", "environment"])
+    async def test_a_file_that_is_not_there_is_named_at_once(
+        self, postgres_url: str, parameter: str, by: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files = {"sslrootcert": CERTIFICATE, "sslcert": CERTIFICATE, parameter: "/nowhere/it.pem"}
+        if by == "environment":
+            monkeypatch.setenv(f"PG{parameter.upper()}", str(files.pop(parameter)))
+        given = "&".join(f"{name}={file}" for name, file in files.items())
+        named = f"PG{parameter.upper()}" if by == "environment" else rf"\?{parameter}="
+        async with tls_before(postgres_url) as url, asyncio.timeout(PATIENCE):
+            store = open_store(f"{url}&sslmode=verify-full&{given}&patience=20")
+            began = time.monotonic()
+            with pytest.raises(OnejobError, match=rf"/nowhere/it\.pem.* cannot be read.*{named}") as caught:
+                await put(store, job())
+            assert not isinstance(caught.value, StoreUnavailable)
+            assert time.monotonic() - began < 10, "the next try changes nothing"
             await store.close()
 
     async def test_without_tls_where_it_is_required_nothing_is_sent(self, postgres_url: str) -> None:

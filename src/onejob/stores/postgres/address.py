@@ -46,6 +46,7 @@ _DRIVER: Final = (
     "krbsrvname",
     "gsslib",
 )
+TLS_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _OPTIONS: Final = "options"
 _SCHEMA = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,47}")
 
@@ -67,6 +68,8 @@ class Address(msgspec.Struct, frozen=True):
     migrates: bool = True
     sslmode: str | None = None
     """None: as the environment says, or else `prefer`."""
+    tls_files: dict[str, str] = {}
+    """Files that the URL names, by parameter."""
 
     def __repr__(self) -> str:
         return f"Address({self.place})"
@@ -105,6 +108,7 @@ def parse(url: str) -> Address:
         pooled=urls.one_of("pooler", given, ("transaction",)) is not None,
         migrates=urls.one_of("migrate", given, ("auto", "never")) != "never",
         sslmode=given.get("sslmode"),
+        tls_files={name: given[name] for name in TLS_FILES if name in given},
     )
 
 

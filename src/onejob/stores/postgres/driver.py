@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from onejob.core.errors import MissingDriver, OnejobError
-from onejob.stores.postgres.address import Address
+from onejob.core.errors import MissingDriver, OnejobError, shown
+from onejob.stores.postgres.address import TLS_FILES, Address
 from onejob.stores.postgres.statements import sql
 from onejob.stores.postgres.steps import Row, Steps
 
@@ -25,6 +27,7 @@ BEGIN: Final = "begin isolation level read committed"
 _IDLE_IN_TRANSACTION: Final = 60_000
 _CLOSE: Final = 2.0
 _CONNECT: Final = 10.0
+_NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES})
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5_000}
 
 
@@ -153,7 +156,22 @@ async def _opened(address: Address) -> Connection:
             # While a server is down, whoever dials a port of this machine may be put through to himself, and hear an echo.
             raise ConnectionResetError("whoever answers there is no PostgreSQL server") from error
         raise
+    except OSError as error:
+        if error.errno in _NO_FILE and (refusal := _unreadable(address)) is not None:
+            raise refusal from error
+        raise
     return cast("Connection", opened)
+
+
+def _unreadable(address: Address) -> OnejobError | None:
+    """What to raise of a file for TLS that is not there: the driver does not say which, and the next try changes nothing."""
+    for name in TLS_FILES:
+        given, variable = address.tls_files.get(name), f"PG{name.upper()}"
+        path = given or os.environ.get(variable)
+        if path and not (Path(path).is_file() and os.access(path, os.R_OK)):
+            where = f"?{name}= in the store's URL" if given else f"the environment's {variable}"
+            return OnejobError(f"The file {shown(path)} cannot be read: correct {where}, or put it there.")
+    return None
 
 
 def _does_without_tls(address: Address) -> bool:
