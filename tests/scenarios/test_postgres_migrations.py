@@ -15,6 +15,7 @@ from stage import eventually
 
 from onejob import App, SchemaMismatch, StoreBusy, Unique
 from onejob.diagnosis import diagnose
+from onejob.first_answer import FirstAnswer
 from onejob.store import Level, Settled
 from onejob.stores import open_store
 from onejob.stores.postgres import migrate
@@ -113,8 +114,18 @@ async def test_who_may_not_migrate_is_told_by_a_checkup(new_postgres_url: str, u
     await asyncio.gather(older.close(), newer.close())
 
 
-async def test_who_migrates_waits_for_who_is_at_it(new_postgres_url: str) -> None:
-    """Two that looked before the first one's commit do not both make tables."""
+async def test_who_migrates_waits_for_who_is_at_it(
+    new_postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two that looked before the first one's commit do not both make tables; and the server has answered."""
+    awaited: list[FirstAnswer] = []
+    watch_it = FirstAnswer.watch
+
+    def remembering(self: FirstAnswer) -> asyncio.TimerHandle | None:
+        awaited.append(self)
+        return watch_it(self)
+
+    monkeypatch.setattr(FirstAnswer, "watch", remembering)
     store = open_store(new_postgres_url)
     address, _, schema = new_postgres_url.partition("?schema=")
     other, watch = await asyncpg.connect(address), await asyncpg.connect(address)
@@ -133,7 +144,10 @@ async def test_who_migrates_waits_for_who_is_at_it(new_postgres_url: str) -> Non
             opening = asyncio.create_task(store.open())
             await eventually(is_waited_for)
             assert not opening.done()
+            [first] = awaited
+            first._silent()  # as it does after some seconds
         await opening
+    assert caplog.messages == []
     await asyncio.gather(other.close(), watch.close(), store.close())
 
 

@@ -325,6 +325,7 @@ class Engine:
         link: Link | None = None
         try:
             link = await connect(self.address)
+            self._first_answer.came()  # from here on it takes what bringing tables up to date takes
             await deal_with(link, self.address)
             self._ready = True
         except Exception as error:
