@@ -12,17 +12,17 @@ from onejob.stores.postgres.parameters import other_placeholder
 
 
 @pytest.mark.parametrize(
-    ("statement", "parameters", "mark"),
+    ("statement", "parameters", "what"),
     [
-        ("insert into paid values (?)", (9,), r"\?"),
-        ("insert into paid values (?)", {"id": 9}, r"\?"),
-        ("insert into paid values (%s)", (9,), "%s"),
-        ("insert into paid values (%(id)s)", {"id": 9}, r"%\(id\)s"),
-        ("insert into paid values (:id)", (9,), ":id"),
+        ("insert into paid values (?)", (9,), r"\? is no placeholder there"),
+        ("insert into paid values (?)", {"id": 9}, r"\? is no placeholder there"),
+        ("insert into paid values (%s)", (9,), "%s is no placeholder there"),
+        ("insert into paid values (%(id)s)", {"id": 9}, r"%\(id\)s is no placeholder there"),
+        ("insert into paid values (:id)", (9,), ":id needs a dict"),
     ],
 )
 async def test_a_placeholder_of_another_kind_is_named_with_the_remedy(
-    postgres_url: str, statement: str, parameters: Sequence[Any] | Mapping[str, Any], mark: str
+    postgres_url: str, statement: str, parameters: Sequence[Any] | Mapping[str, Any], what: str
 ) -> None:
     async def pay(app: App) -> None:
         async with app.transaction() as tx:
@@ -30,9 +30,7 @@ async def test_a_placeholder_of_another_kind_is_named_with_the_remedy(
             await tx.execute(statement, parameters)
 
     async with App(postgres_url) as app:
-        with pytest.raises(
-            WrongCall, match=rf": {mark} is no placeholder there\. Write :name and pass a dict"
-        ):
+        with pytest.raises(WrongCall, match=rf": {what}\. Write :name and pass a dict"):
             await pay(app)
 
 

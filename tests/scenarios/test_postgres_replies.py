@@ -231,6 +231,27 @@ async def test_a_transaction_whose_commit_is_not_answered_says_so(cut: Act, post
         assert await app.acount("") == (0 if cut == "cut before" else 1)
 
 
+async def test_a_transaction_whose_session_was_gone_before_its_commit_says_that_it_is_rolled_back(
+    postgres_url: str,
+) -> None:
+    async with behind(postgres_url) as (proxy, store), asyncio.timeout(PATIENCE):
+
+        async def enqueue() -> None:
+            async with store.transaction(PATIENCE) as tx:
+                await tx.enqueue([newcomer("plain")])
+                connection = tx._link.connection  # type: ignore[attr-defined]
+                proxy.cut()
+                await eventually(lambda: is_closed(connection))
+
+        with pytest.raises(StoreUnavailable, match="rolled back, and nothing of it is stored"):
+            await enqueue()
+        assert await total(store) == 0
+
+
+async def is_closed(connection: Any) -> bool:
+    return connection.is_closed()
+
+
 @pytest.mark.parametrize("cut", CUTS)
 async def test_a_job_that_completes_itself_without_an_answer_leaves_one_row(
     cut: Act, postgres_url: str

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import asyncpg
 import pytest
@@ -17,6 +17,7 @@ from servers import postgres as servers
 from onejob import App, InvalidOption, OnejobError, StoreBusy, StoreUnavailable
 from onejob.stores import open_store
 from onejob.stores.postgres.address import parse
+from onejob.stores.postgres.driver import connect
 from onejob.stores.postgres.store import PostgresStore
 from onejob.testing.conformance.steps import job, put, total
 
@@ -115,6 +116,19 @@ class TestTls:
             with pytest.raises(OnejobError):
                 await put(store, job())
             await store.close()
+
+
+@pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])
+async def test_another_default_isolation_is_not_for_our_statements(postgres_url: str, isolation: str) -> None:
+    address = parse(
+        f"{postgres_url}&options={quote(f'-cdefault_transaction_isolation={isolation}'.replace(' ', chr(92) + ' '))}"
+    )
+    link = await connect(address)
+    shown = await link.connection.fetch("show default_transaction_isolation")
+    assert [tuple(row) for row in shown] == [("read committed",)]
+    own = await asyncpg.connect(**address.arguments)
+    assert await own.fetchval("show default_transaction_isolation") == isolation
+    await asyncio.gather(link.close(), own.close())
 
 
 async def transactions(url: str, name: str) -> int:

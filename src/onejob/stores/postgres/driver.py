@@ -231,6 +231,8 @@ def _said(how: str, address: Address, settings: Mapping[str, str] | None) -> str
         "lock_timeout": LOCK_TIMEOUT,
         "statement_timeout": round(address.statement_timeout * 1000),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
+        # Who sets another default means his own transactions: our statements are written for this one.
+        **({"default_transaction_isolation": "read committed"} if how == "set" else {}),
         "jit": "off",  # its compilation takes longer than any of our statements
         **(settings or {}),
     }

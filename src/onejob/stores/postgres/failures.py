@@ -18,10 +18,14 @@ DEADLOCK: Final = "40P01"
 READ_ONLY: Final = "25006"
 NO_RIGHT: Final = "42501"
 TOO_MANY_CONNECTIONS: Final = "53300"
-_LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
+_LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
 """The server shuts down, starts up, or ended this session."""
 CONTENTION: Final = frozenset({"40001", DEADLOCK})
-_FULL: Final = frozenset({"53100", "53200", "58030"})
+_FULL: Final = {
+    "53100": "Free some space there",
+    "53200": "It is out of memory: give it more, or let it take less (max_connections, work_mem)",
+    "58030": "A file could not be read or written: see the server's log and its disk",
+}
 _NO_TABLES: Final = frozenset({"42P01", "3F000", "42703"})
 _LOGIN: Final = frozenset({"28000", "28P01"})
 _NO_DATABASE: Final = "3D000"
@@ -95,7 +99,7 @@ def explained(error: Exception, address: Address, *, may_count: bool = False) ->
         )
     if state in _FULL:
         return StoreFull(
-            f"PostgreSQL at {place} could not write ({error}); {outcome(may_count)}. Free some space."
+            f"PostgreSQL at {place} could not do it ({error}); {outcome(may_count)}. {_FULL[state]}."
         )
     return _refused(error, state, address) or _damaged(error, place) or error
 

@@ -33,6 +33,7 @@ _LEADING = re.compile(
     r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*([a-z]*)(?:\s+(?:work\s+|transaction\s+)?(to|transaction)\b)?",
     re.I | re.S,
 )
+_NOTHING_STORED: Final = "it was rolled back, and nothing of it is stored"
 _FAILED: Final = "25P02"
 _NOT_UNDERSTOOD: Final = frozenset({"42601", "42703", "42883", "42P18", "42P02"})
 """Bad syntax, or no such column, operator or parameter: what PostgreSQL says of `?` and `%s`, among other things."""
@@ -90,9 +91,10 @@ class PostgresTransaction:
             mark = other_placeholder(text)
             if mark is None:
                 raise
+            what = f"{mark} needs a dict" if mark.startswith(":") else f"{mark} is no placeholder there"
             raise WrongCall(
-                f"PostgreSQL does not understand {shown(statement)} ({error}): {mark} is no placeholder there. Write :name and "
-                "pass a dict, which works on SQLite, too, or $1, $2, … and a sequence. The transaction is rolled back."
+                f"PostgreSQL does not understand {shown(statement)} ({error}): {what}. Write :name and pass a dict, which works on "
+                "SQLite, too, or $1, $2, … and a sequence. The transaction is rolled back."
             ) from error
 
     async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
@@ -137,7 +139,7 @@ class PostgresTransaction:
                 raise
             except Exception as error:
                 if is_lost(error) or link.connection.is_closed():
-                    self._drop(self._lost(error, "it was rolled back, and nothing of it is stored"))
+                    self._drop(self._lost(error, _NOTHING_STORED))
                     raise self._over or error from error
                 raise
             finally:
@@ -169,6 +171,10 @@ class PostgresTransaction:
         assert self._lock is not None
         async with self._lock:
             link = self._open_link()
+            if link.connection.is_closed():
+                lost = self._lost(ConnectionError("it was closed"), _NOTHING_STORED)
+                self._drop(lost)
+                raise lost
             self._busy = asyncio.current_task()
             try:
                 status = await link.execute("commit")
