@@ -266,6 +266,68 @@ def test_a_transaction_of_two_phases_is_refused_in_sync_code(
     engine.dispose()
 
 
+class AsText(psycopg.adapt.Loader):
+    """Reads a value as somebody may want it for his own statements."""
+
+    def load(self, data: Any) -> str:
+        return bytes(data).decode()
+
+
+class InCapitals(AsText):
+    """The same of text, which is one already."""
+
+    def load(self, data: Any) -> str:
+        return super().load(data).upper()
+
+
+@pytest.mark.parametrize("typed", ["bool", "int2", "int4", "int8", "text", "bytea"])
+@pytest.mark.parametrize("name", ["asyncpg", "psycopg", "psycopg-async", "sqlalchemy", "sqlalchemy-asyncpg"])
+async def test_a_connection_that_reads_what_we_read_in_its_own_way_is_refused(
+    app: App, tasks: SimpleNamespace, server: str, name: str, typed: str
+) -> None:
+    async with KINDS[name](server) as hand:
+        await read_as_text(hand, name, typed)
+        await hand.begin()
+        for _ in range(2):
+            with pytest.raises(WrongCall, match=rf"values of type {LONG.get(typed, typed)} are not read as"):
+                await hand.enqueue(tasks.once, 7)
+        await hand.rollback()
+    assert await app.acount() == 0
+
+
+@pytest.mark.parametrize("typed", ["json", "jsonb", "numeric", "uuid", "timestamptz"])
+@pytest.mark.parametrize("name", ["asyncpg", "psycopg", "psycopg-async", "sqlalchemy", "sqlalchemy-asyncpg"])
+async def test_how_a_connection_reads_other_types_is_the_users_own(
+    app: App, tasks: SimpleNamespace, server: str, name: str, typed: str
+) -> None:
+    async with KINDS[name](server) as hand:
+        await read_as_text(hand, name, typed)
+        await hand.begin()
+        first, twin = await hand.enqueue(tasks.once, 7), await hand.enqueue(tasks.once, 7)
+        newest = [await hand.enqueue(tasks.newest, 7, note) for note in "ab"]
+        await hand.commit()
+    assert (first.outcome, twin.outcome, twin.id) == ("created", "kept", first.id)
+    assert [one.outcome for one in newest] == ["created", "updated"]
+    assert (await app.ajob(first)) is not None
+
+
+LONG = {"bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint"}
+
+
+async def read_as_text(hand: Hand, name: str, typed: str) -> None:
+    """Have the driver give values of a type as the server writes them."""
+    raw = hand.connection
+    if name == "sqlalchemy":
+        raw = raw.connection.driver_connection
+    elif name == "sqlalchemy-asyncpg":
+        raw = (await raw.get_raw_connection()).driver_connection
+    if "asyncpg" in name:
+        decoder = str.upper if typed == "text" else str
+        await raw.set_type_codec(typed, schema="pg_catalog", encoder=str, decoder=decoder, format="text")
+    else:
+        raw.adapters.register_loader(typed, InCapitals if typed == "text" else AsText)
+
+
 async def test_a_savepoint_takes_its_jobs_with_it(
     app: App, tasks: SimpleNamespace, server: str, kind: Kind
 ) -> None:

@@ -223,6 +223,16 @@ class Joined:
                 raise
 
 
+_PLACE: Final = 3
+_SAMPLES: Final[dict[str, object]] = {
+    "boolean": True,
+    "smallint": 1,
+    "integer": 1,
+    "bigint": 1,
+    "text": "a",
+    "bytea": b"\0",
+}
+"""What a driver makes of the values in `joined.stands`, if nobody has told it otherwise."""
 _UNDO: Final = Statement("enqueue.rollback_to")
 
 
@@ -246,9 +256,22 @@ def _operation(work: Work, jobs: Sequence[NewJob], schema: str) -> Steps[list[An
 
 def _whereabouts() -> Steps[Whereabouts]:
     """Where a connection leads."""
-    [(*place, exists)] = yield from ask("joined.stands")
+    [row] = yield from ask("joined.stands")
+    place, exists, samples = row[:_PLACE], row[_PLACE], row[_PLACE + 1 :]
+    wrong = [
+        name for (name, plain), value in zip(_SAMPLES.items(), samples, strict=True) if not _is(value, plain)
+    ]
+    if wrong:
+        raise WrongCall(
+            f"On this connection values of type {', '.join(wrong)} are not read as the driver reads them by itself (set_type_codec, a loader or "
+            "an adapter of your own), and onejob could not trust what it reads there: give a connection without that."
+        )
     found = (yield from ask("joined.whose")) if exists else []
     return Whereabouts(*(found[0] if found else place))
+
+
+def _is(value: object, plain: object) -> bool:
+    return type(value) is type(plain) and value == plain
 
 
 def _own() -> Steps[Whereabouts]:

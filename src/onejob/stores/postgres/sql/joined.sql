@@ -6,8 +6,10 @@ coalesce(host(inet_server_addr()), 'a local socket') || ', port ' || coalesce(in
 -- started: since when the server runs, in seconds.
 extract(epoch from pg_postmaster_start_time())::text
 
--- stands: the database that a connection is in, and whether there is a store; asks nothing that could fail there.
-select current_database()::text, /* started */, /* place */, to_regclass('onejob.meta') is not null
+-- stands: the database that a connection is in, and whether there is a store; asks nothing that could fail there. Then one
+-- value of each type that is read on it.
+select current_database()::text, /* started */, /* place */, to_regclass('onejob.meta') is not null,
+    true, 1::smallint, 1::integer, 1::bigint, 'a'::text, decode('00', 'hex')
 
 -- whose: the same with the store's own identity, which a restored copy has, too.
 select current_database()::text, /* started */, /* place */, value::text
