@@ -53,13 +53,14 @@ class TestInspect:
         assert await look(store, listed.id) == listed
 
     async def test_counts_are_per_queue_and_state(self, store: JobStore) -> None:
-        await store.enqueue([job(), job(), job(delay=9), job(queue="r")])
+        await store.enqueue([job(), job(), job(delay=9), job(delay=9, lane=LanePlan("x")), job(queue="r")])
         await start_one(store)
         counts = await store.counts()
         assert counts == {
-            "q": {State.RUNNING: 1, State.WAITING: 1, State.DELAYED: 1},
+            "q": {State.RUNNING: 1, State.WAITING: 1, State.DELAYED: 2},
             "r": {State.WAITING: 1},
         }
+        assert {type(number) for states in counts.values() for number in states.values()} == {int}
 
     async def test_a_key_shows_its_holder_and_how_often_it_was_taken(
         self, store: JobStore, clock: FakeClock

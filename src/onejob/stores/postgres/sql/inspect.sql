@@ -216,7 +216,13 @@ with known (queue, state, number) as (
     union all
     select queue, 'waiting', count(*) from onejob.job where state = 'waiting' group by queue
     union all
-    select queue, 'delayed', count(*) from onejob.job where state = 'delayed' group by queue
+    select queue, 'delayed', count(*)
+    from (
+        select queue from onejob.job where state = 'delayed' and lane is null
+        union all
+        select queue from onejob.job where state = 'delayed' and lane is not null
+    ) d
+    group by queue
     union all
     select queue, 'running', count(*) from onejob.job where state = 'running' group by queue
     union all
@@ -229,7 +235,9 @@ select '', (
     where ended is null and state not in ('blocked', 'delayed', 'parked', 'waiting', 'running')
     limit 1
 ), t.number
-from (select (select count(*) from onejob.job) - (select coalesce(sum(number), 0) from known) as number) t
+from (
+    select (select count(*) from onejob.job) - (select coalesce(sum(number), 0) from known)::bigint as number
+) t
 where t.number > 0;
 
 -- workers: workers on record with the number of jobs each runs.
