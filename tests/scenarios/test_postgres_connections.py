@@ -280,7 +280,7 @@ class InCapitals(AsText):
         return super().load(data).upper()
 
 
-@pytest.mark.parametrize("typed", ["bool", "int2", "int4", "int8", "text", "bytea"])
+@pytest.mark.parametrize("typed", ["bool", "int4", "int8", "text", "bytea"])
 @pytest.mark.parametrize("name", ["asyncpg", "psycopg", "psycopg-async", "sqlalchemy", "sqlalchemy-asyncpg"])
 async def test_a_connection_that_reads_what_we_read_in_its_own_way_is_refused(
     app: App, tasks: SimpleNamespace, server: str, name: str, typed: str
@@ -295,7 +295,7 @@ async def test_a_connection_that_reads_what_we_read_in_its_own_way_is_refused(
     assert await app.acount() == 0
 
 
-@pytest.mark.parametrize("typed", ["json", "jsonb", "numeric", "uuid", "timestamptz"])
+@pytest.mark.parametrize("typed", ["json", "jsonb", "numeric", "int2", "uuid", "timestamptz"])
 @pytest.mark.parametrize("name", ["asyncpg", "psycopg", "psycopg-async", "sqlalchemy", "sqlalchemy-asyncpg"])
 async def test_how_a_connection_reads_other_types_is_the_users_own(
     app: App, tasks: SimpleNamespace, server: str, name: str, typed: str
@@ -311,7 +311,7 @@ async def test_how_a_connection_reads_other_types_is_the_users_own(
     assert (await app.ajob(first)) is not None
 
 
-LONG = {"bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint"}
+LONG = {"bool": "boolean", "int4": "integer", "int8": "bigint"}
 
 
 async def read_as_text(hand: Hand, name: str, typed: str) -> None:

@@ -226,7 +226,6 @@ class Joined:
 _PLACE: Final = 3
 _SAMPLES: Final[dict[str, object]] = {
     "boolean": True,
-    "smallint": 1,
     "integer": 1,
     "bigint": 1,
     "text": "a",

@@ -9,7 +9,7 @@ extract(epoch from pg_postmaster_start_time())::text
 -- stands: the database that a connection is in, and whether there is a store; asks nothing that could fail there. Then one
 -- value of each type that is read on it.
 select current_database()::text, /* started */, /* place */, to_regclass('onejob.meta') is not null,
-    true, 1::smallint, 1::integer, 1::bigint, 'a'::text, decode('00', 'hex')
+    true, 1::integer, 1::bigint, 'a'::text, decode('00', 'hex')
 
 -- whose: the same with the store's own identity, which a restored copy has, too.
 select current_database()::text, /* started */, /* place */, value::text
