@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from onejob.core.errors import StoreClosed, WrongCall
+from onejob.interruptible import until_done
 from onejob.loops import new_loop
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class BackgroundLoop:
 def outcome(future: concurrent.futures.Future[T]) -> T:
     """Wait for a future of the loop; the loop's end is reported as the app's."""
     try:
+        until_done(future)
         return future.result()
     except concurrent.futures.CancelledError:
         raise closed() from None

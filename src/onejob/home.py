@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from onejob.core.errors import StoreClosed
+from onejob.interruptible import acquire
 from onejob.loops import new_loop
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class Home:
         call = _Call(make, lambda _: ended.release())
         self._ask(call)
         try:
-            ended.acquire()
+            acquire(ended)
         except BaseException:
             call.abandoned = True
             raise

@@ -19,6 +19,7 @@ import apsw
 
 from onejob.absorbing import Absorbed
 from onejob.core.errors import OnejobError, StoreClosed
+from onejob.interruptible import acquire
 from onejob.stores.sqlite.connect import explained, rollback
 from onejob.stores.sqlite.forking import forks
 from onejob.stores.sqlite.session import Session
@@ -59,7 +60,7 @@ class ThreadRequest(Generic[T]):
     def wait(self) -> T:
         """Block until there is an answer; who is interrupted before his turn has asked for nothing."""
         try:
-            self._answered.acquire()
+            acquire(self._answered)
         except BaseException:
             self.operation = _nothing
             raise
