@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -314,3 +315,29 @@ def test_a_store_that_is_not_there_is_made_by_a_run_only(cli: Cli, post: Post, f
         ["sms", "sms_schedules", "1", "0", "0"]
     ]
     assert cli("intake", "status", "sms", "--app", "apart:app").code == 0
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg_async", "asyncpg"])
+@pytest.mark.parametrize("command", [("run",), ("why", "sms", "1"), ("allow", "sms", "1"), ("status", "sms")])
+def test_a_database_that_is_down_is_named_in_one_line(
+    post: Post, folder: Path, driver: str, command: tuple[str, ...]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url = f"postgresql+{driver}://me:hush@127.0.0.1:{port}/rows"
+    (folder / "apart.py").write_text(MODULE.replace('time")', f'time", database="{url}")'))
+    told = Cli()("intake", *command, "--app", "apart:app")
+    assert told.code == 1
+    assert told.talk.startswith("Error: "), told.talk
+    assert f"postgresql+{driver}://127.0.0.1:{port}/rows, cannot be opened" in told.talk
+    assert len(told.talk.splitlines()) == 1
+    assert "hush" not in told.talk
+
+
+def test_a_database_that_refuses_a_statement_is_named_in_one_line(post: Post, folder: Path) -> None:
+    (folder / "rows.db").write_bytes(b"no database at all" * 100)
+    (folder / "apart.py").write_text(MODULE.replace('time")', 'time", database="sqlite:///rows.db")'))
+    told = Cli()("intake", "run", "sms", "--app", "apart:app")
+    assert told.code == 1
+    assert told.talk.startswith("Error: DatabaseError: "), told.talk
+    assert len(told.talk.splitlines()) == 1

@@ -223,6 +223,28 @@ def test_defaults_and_what_follows_from_what() -> None:
     assert "h@sh" not in repr(several) + several.place
 
 
+def test_a_port_that_is_left_out_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPORT", "6543")
+    for url in ("postgresql://me@db/shop", "postgresql://me@/shop?host=db"):
+        assert parse(url).arguments["port"] == [6543]
+        assert parse(url).place == "db:6543/shop"
+    assert parse("postgresql://db1:5433,db2/shop").arguments["port"] == [5433, 6543]
+    assert parse("postgresql://db:5433/shop").arguments["port"] == [5433]
+    assert parse("postgresql://db/shop?port=5434").arguments["port"] == [5434]
+    assert "port" not in parse("postgresql://db/shop?service=mine").arguments, "which may say one itself"
+
+
+async def test_a_server_is_found_by_the_port_of_the_environment(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = urlsplit(postgres_url)
+    monkeypatch.setenv("PGPORT", str(parts.port))
+    store = open_store(parts._replace(netloc=f"{parts.username}@{parts.hostname}").geturl())
+    await put(store, job())
+    assert await total(store) == 1
+    await store.close()
+
+
 @pytest.mark.parametrize(
     ("query", "words"),
     [

@@ -188,7 +188,18 @@ def _run(
 ) -> None:
     if target is None:
         raise click.UsageError("Intakes are in an app: give --app MODULE:APP, or set $ONEJOB_APP.")
-    Source(target, None).run(body, may_create=may_create)
+    try:
+        Source(target, None).run(body, may_create=may_create)
+    except Exception as error:
+        if not _is_databases(error):
+            raise
+        raise click.ClickException(printable(headline(error))) from error
+
+
+def _is_databases(error: Exception) -> bool:
+    """True if a database that has rows has raised it: without SQLAlchemy there is none."""
+    exceptions = sys.modules.get("sqlalchemy.exc")
+    return exceptions is not None and isinstance(error, exceptions.SQLAlchemyError)
 
 
 def _chosen(app: App, name: str | None) -> Sequence[Intake]:

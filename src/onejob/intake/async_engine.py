@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.intake.database import Statement
-from onejob.intake.engine import described, rows_of, skips_locked, tables_of
+from onejob.intake.engine import described, rows_of, skips_locked, tables_of, unopened
 from onejob.intake.files import refuse_missing_file
 from onejob.intake.shapes import Description
 from onejob.store import Store
@@ -33,7 +33,11 @@ class AsyncDatabase:
     async def session(self) -> AsyncGenerator[AwaitedSession]:
         """See `RowDatabase`."""
         refuse_missing_file(self._engine.url)
-        async with self._engine.connect() as connection:
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(self._engine.connect())
+            except Exception as error:
+                raise unopened(self._engine.url, error) from error
             yield AwaitedSession(connection, self._client.store)
             await connection.commit()
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
-from onejob.core.errors import InvalidOption
+from onejob.core.errors import InvalidOption, OnejobError
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.intake.database import RowDatabase, Statement
@@ -63,7 +63,10 @@ class ThreadedDatabase:
     async def session(self) -> AsyncGenerator[ThreadedSession]:
         """See `RowDatabase`."""
         refuse_missing_file(self._engine.url)
-        connection = await _in_thread(self._engine.connect)
+        try:
+            connection = await _in_thread(self._engine.connect)
+        except Exception as error:
+            raise unopened(self._engine.url, error) from error
         try:
             yield ThreadedSession(connection, self._client.store)
             await _in_thread(connection.commit)
@@ -93,6 +96,16 @@ class ThreadedSession:
     async def describe(self, table: str) -> Description:
         """See `Session`."""
         return await _in_thread(lambda: described(self._connection, table))
+
+
+def unopened(url: sa.URL, error: Exception) -> OnejobError:
+    """A database that cannot be connected to, in one line and without a password, whichever the driver."""
+    place = sa.URL.create(url.drivername, host=url.host, port=url.port, database=url.database)
+    original = getattr(error, "orig", None) or error
+    said = " ".join(f"{type(original).__name__}: {original}".split()).rstrip(".")
+    return OnejobError(
+        f"The database of the rows, {place}, cannot be opened ({said}): start it, or correct database=…."
+    )
 
 
 def skips_locked(dialect: sa.Dialect) -> bool:

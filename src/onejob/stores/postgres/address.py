@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,6 +18,7 @@ SCHEMES: Final = ("postgresql://", "postgres://")
 PATIENCE: Final = 10.0
 POOL: Final = 8
 MAX_POOL: Final = 100
+DEFAULT_PORT: Final = 5432
 
 _KIND: Final = "PostgreSQL"
 
@@ -86,7 +88,7 @@ def parse(url: str) -> Address:
         "user": parts.user or given.get("user"),
         "password": given.get("password") if parts.password is None else parts.password,
         "database": parts.path or given.get("dbname") or given.get("database"),
-        **_hosts(parts.hosts or given.get("host", ""), given.get("port", "")),
+        **_hosts(parts.hosts or given.get("host", ""), given.get("port", ""), of_service="service" in given),
     }
     rest = {name: value for name, value in given.items() if name in _DRIVER}
     if rest:
@@ -112,12 +114,13 @@ def parse(url: str) -> Address:
     )
 
 
-def _hosts(text: str, ports: str) -> dict[str, list[Any]]:
-    """Hosts and their ports, for a list `a:1,b:2`; empty: whatever PGHOST or the driver's defaults say."""
+def _hosts(text: str, ports: str, *, of_service: bool) -> dict[str, list[Any]]:
+    """Hosts and their ports, for a list `a:1,b:2`; what is left out is for the service, $PGHOST and $PGPORT to say."""
     if not text:
         return {} if not ports else {"host": ["localhost"], "port": [urls.port(_KIND, ports)]}
     hosts: list[str] = []
-    found: list[int] = []
+    found: list[int | None] = []
+    ports = ports or ("" if of_service else os.environ.get("PGPORT", ""))
     others = ports.split(",") if ports else []
     for number, part in enumerate(text.split(",")):
         match = None if part.startswith("/") else urls.host_and_port(part)
@@ -130,17 +133,18 @@ def _hosts(text: str, ports: str) -> dict[str, list[Any]]:
         if port is None and others:
             port = others[number if number < len(others) else -1]
         hosts.append(part if match is None else match[0])
-        found.append(urls.port(_KIND, port) if port else 5432)
-    return {"host": hosts, "port": found}
+        found.append(urls.port(_KIND, port) if port else None)
+    if of_service and not any(found):
+        return {"host": hosts}
+    return {"host": hosts, "port": [port or DEFAULT_PORT for port in found]}
 
 
 def _place(arguments: Mapping[str, Any]) -> str:
     hosts, ports = arguments.get("host"), arguments.get("port")
-    where = (
-        ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True))
-        if hosts and ports
-        else "(default host)"
-    )
+    if hosts and ports:
+        where = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True))
+    else:
+        where = ",".join(hosts) if hosts else "(default host)"
     return f"{where}/{arguments['database'] or '(default database)'}"
 
 
