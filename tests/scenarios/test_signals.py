@@ -103,7 +103,7 @@ class Place:
     def send(self, task: str, *args: Any) -> JobId:
         return self.tasks()[task].enqueue(*args).id
 
-    def start(self, *options: str, first: bool = False) -> subprocess.Popen[bytes]:
+    def start(self, *options: str, first: bool = False, own_group: bool = False) -> subprocess.Popen[bytes]:
         """Start a worker process."""
         number = len(self.workers)
         with (self.folder / f"{number}.log").open("wb") as log:
@@ -113,6 +113,7 @@ class Place:
                 env={**self.env, "FIRST": "1" if first else "0"},
                 stderr=log,
                 stdout=log,
+                start_new_session=own_group,
             )
         self.workers.append(worker)
         return worker
@@ -397,6 +398,69 @@ def test_a_supervisor_restarts_a_killed_worker_and_stops_all_together(place: Pla
     assert place.stop(supervisor) == 0, place.log(supervisor)
     assert place.job(id).state is State.COMPLETED
     assert "was killed by SIGKILL; starting another" in place.log(supervisor)
+
+
+STOPS_AT = """
+import sys, time
+from onejob.cli import main
+class Slow:
+    slow = sys.argv[1]
+    def find_spec(self, name, *_):
+        if name == self.slow:
+            print("now", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+sys.argv = ["onejob", "worker", "jobs:app"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["onejob.cli.program", "onejob.cli.worker", "onejob.app", "jobs", "onejob.worker", "onejob.loops"],
+)
+def test_ctrl_c_ends_a_worker_that_is_still_starting_as_one_that_serves(
+    plain_place: Place, module: str
+) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", STOPS_AT, module],
+        cwd=plain_place.folder,
+        env={**os.environ, **plain_place.env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "now\n"
+        worker.send_signal(signal.SIGINT)
+        _, talk = worker.communicate(timeout=PATIENCE)
+    assert (worker.returncode, talk) == (0, "\n")
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5])
+def test_ctrl_c_ends_a_supervisor_whose_workers_are_still_starting(plain_place: Place, moment: float) -> None:
+    supervisor = plain_place.start("--processes", "2", own_group=True)
+    plain_place.until(lambda: " keeps 2 workers" in plain_place.log(supervisor))
+    time.sleep(moment)
+    os.killpg(supervisor.pid, signal.SIGINT)
+    assert supervisor.wait(PATIENCE) == 0, plain_place.log(supervisor)
+    assert "Traceback" not in plain_place.log(supervisor)
+    assert "supervisor" in plain_place.log(supervisor).splitlines()[-1]
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.1, 0.3, 0.8])
+def test_ctrl_c_ends_a_supervisor_that_replaces_a_worker(plain_place: Place, moment: float) -> None:
+    supervisor = plain_place.start("--processes", "2", own_group=True)
+    log = plain_place.log
+    plain_place.until(lambda: log(supervisor).count(" serving ") == 2)
+    victim = children(supervisor.pid)[0]
+    os.kill(victim, signal.SIGKILL)
+    plain_place.until(lambda: len(set(children(supervisor.pid)) - {victim}) == 2)
+    time.sleep(moment)
+    os.killpg(supervisor.pid, signal.SIGINT)
+    assert supervisor.wait(PATIENCE) == 0, log(supervisor)
+    assert "Traceback" not in log(supervisor)
 
 
 def test_workers_stop_when_their_supervisor_is_killed(place: Place) -> None:

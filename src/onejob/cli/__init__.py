@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["INTERRUPTED", "main"]
+__all__ = ["interrupted", "main"]
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+ENDED_BY_IT = frozenset({"worker", "dev", "top"})
+
+
+def interrupted() -> int:
+    """The exit code after Ctrl-C: 0 for what ends in no other way, even if it had hardly begun."""
+    return 0 if sys.argv[1:] and sys.argv[1] in ENDED_BY_IT else INTERRUPTED
 
 
 def main() -> None:
@@ -18,4 +23,4 @@ def main() -> None:
         program(prog_name="onejob")
     except KeyboardInterrupt:  # while it was still being imported
         print(file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(interrupted())

@@ -120,7 +120,8 @@ class _Reloader:
             worker.terminate()
         try:
             async with asyncio.timeout(self._drain + PATIENCE):
-                return await worker.wait()
+                code = await worker.wait()
+                return 0 if code == -signal.SIGTERM else code  # it had not begun
         except TimeoutError:
             worker.kill()
             return await worker.wait()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from onejob.cli import INTERRUPTED
+from onejob.cli import interrupted
 
 PIPE_CLOSED: Final = 141
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -112,7 +112,7 @@ def _exit_code(run: Callable[[], Any]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)
-        return INTERRUPTED
+        return interrupted()
     except BrokenPipeError:
         _let_go_of_stdout()
         return PIPE_CLOSED

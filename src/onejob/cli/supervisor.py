@@ -16,6 +16,8 @@ import click
 from onejob.cli.health import HealthCheck, HealthOptions, Report, children_report
 
 USAGE_ERROR = 2
+STOPPED = (0, -signal.SIGTERM, -signal.SIGINT)
+"""How a worker ends that was told to: with a signal if it had not begun, even before it had a session of its own."""
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 STEADY_AFTER = 60.0
@@ -27,10 +29,10 @@ PATIENCE = 15.0
 
 
 class Supervisor:
-    """Keeps `processes` children running until SIGTERM or SIGINT, which it passes on.
+    """Keeps `processes` children running until SIGTERM or SIGINT, and then sends them SIGTERM.
 
     Each child is a new interpreter, never a fork: threads and connections do not survive one. It has a
-    session of its own, so that a Ctrl-C reaches it once, through us; and the reading end of a pipe that
+    session of its own, so that no Ctrl-C reaches it but through us; and the reading end of a pipe that
     closes when we die, so that it stops even if we are killed.
     """
 
@@ -59,7 +61,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._lifeline, self._keep = os.pipe()
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._forward, number)
+            self._loop.add_signal_handler(number, self._stop)
         self._say(f"onejob supervisor {os.getpid()} keeps {self._processes} workers")
         try:
             async with asyncio.TaskGroup() as group:
@@ -78,12 +80,12 @@ class Supervisor:
             started = self._loop.time()
             code = await self._run_child(slot)
             if self._stopping.is_set():
-                if code != 0:
+                if code not in STOPPED:
                     self._exit_code = self._exit_code or 1
                 return
             if code == USAGE_ERROR and not proven:
                 self._exit_code = USAGE_ERROR
-                self._forward(signal.SIGTERM)
+                self._stop()
                 return
             proven = True  # it could start once: what stops it now may pass
             crashes = 1 if self._loop.time() - started > STEADY_AFTER else crashes + 1
@@ -122,13 +124,13 @@ class Supervisor:
         report = children_report(self._files, patience)
         return {**report, "alive": report["alive"] and not self._draining}
 
-    def _forward(self, number: signal.Signals) -> None:
+    def _stop(self) -> None:
         if not self._stopping.is_set():
             self._stopping.set()
             self._draining = True
             self._loop.call_later(self._drain + PATIENCE, self._kill)
         for child in self._children.values():
-            child.send_signal(number)
+            child.send_signal(signal.SIGTERM)
 
     def _kill(self) -> None:
         for child in self._children.values():

@@ -115,6 +115,7 @@ def _run(app: App, settings: dict[str, Any], lifeline: int | None, options: Heal
         made = app.worker(**settings)
     except OnejobError as error:
         raise click.UsageError(str(error)) from error
+    code = 0
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             with HealthCheck(options, lambda: made.health().as_data(), BEAT):
@@ -123,6 +124,8 @@ def _run(app: App, settings: dict[str, Any], lifeline: int | None, options: Heal
             if made.held_up or made.unsettled:
                 _end_now(made, code)
             runner.run(app.aclose())
+    except KeyboardInterrupt:
+        sys.exit(code)
     except OnejobError as error:
         raise click.ClickException(str(error)) from error
     if code:
