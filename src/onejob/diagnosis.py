@@ -20,6 +20,8 @@ STALE: Final = 24 * 3_600_000
 """Milliseconds after which a failed job that nobody dealt with is an old one."""
 MANY: Final = 100
 """Old failed jobs that are a pile."""
+GRACE: Final = 5_000
+"""Milliseconds in which a worker may still be on its way."""
 PATIENCE: Final = 60_000
 """Milliseconds that a job may wait, or a dead worker's job lie, before it is worth a finding."""
 
@@ -101,7 +103,9 @@ def judged(facts: Facts) -> Iterator[Finding]:
             yield _unserved(queue, f"Queue {queue!r} holds {counted(parked, 'parked job')}")
     for queue, since in sorted(facts.waiting_since.items()):
         if queue not in served:
-            yield _unserved(queue, f"Jobs have been waiting in queue {queue!r} for {span(facts.now - since)}")
+            waited = facts.now - since
+            level = Level.ERROR if waited > GRACE else Level.WARNING
+            yield _unserved(queue, f"Jobs have been waiting in queue {queue!r} for {span(waited)}", level)
         limits = facts.limits.get(queue, QueueLimits())
         if limits.paused:
             yield Finding(
@@ -157,9 +161,9 @@ def _on_schedules(facts: Facts, *, ticking: bool) -> Iterator[Finding]:
         )
 
 
-def _unserved(queue: str, what: str) -> Finding:
+def _unserved(queue: str, what: str, level: Level = Level.ERROR) -> Finding:
     return Finding(
-        Level.ERROR,
+        level,
         "unserved",
         f"{what}, and no live worker serves it.",
         f"Start one: onejob worker MODULE:APP --queues {queue}",

@@ -88,7 +88,10 @@ def _standing(job: Job, around: Surroundings) -> str:
             behind = _behind(job, around)
             return f"parked{behind}; it has been due for {span(now - job.due)}{_nobody(job, around)}."
         case State.DELAYED:
-            return f"delayed; {_delay(job)}, due in {span(max(0, job.due - now))}."
+            if job.due > now:
+                return f"delayed; {_delay(job) or 'not due yet'}, due in {span(job.due - now)}."
+            why = _delay(job)
+            return f"delayed; {why}{why and ', and '}has been due for {span(now - job.due)}{_nobody(job, around)}."
         case State.WAITING:
             return f"waiting for {span(now - job.due)}; {_who_serves(job, around.workers)}."
         case State.RUNNING:
@@ -212,7 +215,7 @@ def _delay(job: Job) -> str:
         return f"to be run again after {counted(job.crashes, 'lost worker')}"
     if job.attempt:
         return "snoozed by its handler"
-    return "not due yet"
+    return ""
 
 
 def _nobody(job: Job, around: Surroundings) -> str:

@@ -144,9 +144,9 @@ def test_a_store_that_may_not_be_written_to(cli: Cli, locked_folder: Path) -> No
 def test_jobs_that_nobody_serves(cli: Cli, shop: Shop) -> None:
     shop.send.enqueue("u1")
     outcome = cli.at("doctor")
-    assert outcome.code == 1
-    assert outcome.lines[0][1] == "unserved"
-    assert "queue 'default'" in outcome.lines[0][2]
+    [found] = [line for line in outcome.lines if line[1] == "unserved"]
+    assert outcome.code == int(found[0] == "error"), "at first it is a warning: a worker may be on its way"
+    assert "queue 'default'" in found[2]
     asyncio.run(shop.app.store.beat(Beat(WorkerId("w"), 30_000, queues=("default",))))
     assert cli.at("doctor").code == 0
 
@@ -155,7 +155,7 @@ def test_jobs_that_nobody_serves(cli: Cli, shop: Shop) -> None:
 def test_jobs_of_lanes_that_nobody_serves(cli: Cli, shop: Shop) -> None:
     sent = [shop.send.using(lane=Lane("x", concurrency=2)).enqueue(user) for user in ("u1", "u2")]
     found = cli.at("doctor")
-    assert (found.code, found.lines[0][:2]) == (1, ["error", "unserved"])
+    assert "unserved" in [line[1] for line in found.lines]
     assert "longest_wait\tdefault" in cli.at("status").out
     why = cli.at("why", sent[1].id).out
     assert "no worker serves queue 'default'" in why
@@ -244,7 +244,8 @@ def test_what_goes_on_may_be_wrong() -> None:
     assert list(judged(facts())) == []
     assert list(judged(facts(waiting_since={"q": 999_000}, workers=(alive,)))) == []
     assert only(judged(facts(waiting_since={"q": 0}, workers=(alive,)))) == ("warning", "slow")
-    assert only(judged(facts(waiting_since={"r": 999_999}, workers=(alive,)))) == ("error", "unserved")
+    assert only(judged(facts(waiting_since={"r": 999_000}, workers=(alive,)))) == ("warning", "unserved")
+    assert only(judged(facts(waiting_since={"r": 994_000}, workers=(alive,)))) == ("error", "unserved")
     assert list(judged(facts(parked={"q": 2, "r": 0}, workers=(alive,)))) == []
     assert only(judged(facts(parked={"r": 2}, workers=(alive,)))) == ("error", "unserved")
     assert only(judged(facts(parked={"r": 2}, waiting_since={"r": 0}))) == ("error", "unserved")

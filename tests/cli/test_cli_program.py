@@ -290,3 +290,24 @@ def test_what_is_piped_has_no_colour_and_no_frame(shop: Shop) -> None:
     assert outcome.code == 0
     assert outcome.lines[0][:4] == [id, "failed", "mail", "shop.fail"]
     assert "\x1b" not in outcome.out
+
+
+def test_an_app_that_the_environment_names_in_vain_is_told_as_such(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEJOB_APP", "nowhere:app")
+    told = cli("status")
+    assert told.code == 2
+    said = " ".join(told.talk.split())
+    assert (
+        "among the installed ones, where $ONEJOB_APP says that the app is: correct it, or say --url." in said
+    )
+    assert "$ONEJOB_APP" not in cli("status", "--app", "nowhere:app").talk
+    assert "--url" not in cli("worker").talk
+
+
+def test_a_store_in_memory_is_never_there_for_a_command(cli: Cli) -> None:
+    told = cli("status", "--url", "memory:")
+    assert told.code == 1
+    assert "memory: lives in one process" in told.talk
+    assert "migrate" not in told.talk

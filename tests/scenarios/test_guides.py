@@ -116,6 +116,20 @@ def test_the_tour_of_the_readme_runs(folder: Path) -> None:
     assert run("tour.py") == ""
 
 
+def test_the_steps_of_the_readme_run_one_after_the_other(folder: Path) -> None:
+    [steps] = [source for source in blocks(ROOT / "README.md") if "continue_with(charge" in source]
+    (folder / "steps.py").write_text(steps)
+    assert run("steps.py") == ""
+    (folder / "more.py").write_text(
+        "from steps import *\nfrom onejob.testing import drain\ndrain(app)\n"
+        "print(app.jobs('task:report').jobs[0].result.decode())\n"
+        "with app.transaction() as tx:\n    print(tx.execute('select count(*) from paid'))\n"
+    )
+    told = run("more.py")
+    assert told.count("is on its way") == 3
+    assert "[(3,)]" in told
+
+
 def test_the_tests_of_the_guide_to_testing_pass(folder: Path) -> None:
     for source in blocks(ROOT / "docs/guides/testing.md"):
         file = re.match(r"# ([a-z_]+\.py)", source)

@@ -508,6 +508,14 @@ def test_a_worker_takes_its_app_from_the_environment(
     assert "jobs has no 'nowhere'" in done.stderr
 
 
+def test_a_worker_on_a_store_in_memory_is_warned(plain_place: Place) -> None:
+    plain_place.env["ONEJOB_URL"] = "memory:"
+    worker = plain_place.start()
+    plain_place.until(lambda: " serving " in plain_place.log(worker))
+    assert plain_place.stop(worker) == 0
+    assert "memory: lives in this process alone" in plain_place.log(worker)
+
+
 def test_wrong_settings_are_a_usage_error_under_a_supervisor_too(plain_place: Place) -> None:
     for more in ([], ["--processes", "2"]):
         done = command(plain_place, "jobs", "--concurrency", "0", *more)

@@ -223,6 +223,18 @@ async def test_fail_ends_at_once_and_snooze_charges_no_retry(app: App) -> None:
     assert (slept.state, slept.attempt, slept.failures) == (State.COMPLETED, 2, 0)
 
 
+async def test_a_call_that_can_never_work_is_not_retried(app: App) -> None:
+    @app.task(retry=Retry(5))
+    async def mistaken() -> None:
+        async with current_job().complete() as tx:
+            await tx.execute("commit")
+
+    async with closing(app), app.worker():
+        [job] = await ended(app, (await mistaken.aenqueue()).id)
+    assert (job.state, job.failures) == (State.FAILED, 1)
+    assert (job.error or "").startswith("WrongCall: ")
+
+
 async def test_a_delayed_job_starts_when_due_without_any_hint(app: App) -> None:
     @app.task
     async def tick() -> None:

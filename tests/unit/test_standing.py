@@ -53,6 +53,13 @@ def test_whom_a_ready_job_waits_for(lane: LaneView, before: str | None) -> None:
     assert first_before(job(), lane) == before
 
 
+def test_a_delay_that_has_passed_is_told_as_such() -> None:
+    assert "delayed; not due yet, due in 2 s." in told(job(state=State.DELAYED, due=NOW + 2_000))
+    assert "delayed; has been due for 1 s." in told(job(state=State.DELAYED, due=NOW - 1_000))
+    snoozed = job(state=State.DELAYED, due=NOW - 1_000, attempt=1)
+    assert "delayed; snoozed by its handler, and has been due for 1 s." in told(snoozed)
+
+
 def test_one_of_several_is_named_where_a_wide_lane_is_full() -> None:
     lane = view("a", "b", "c", concurrency=3)
     said = told(job(), lane=lane, before=job("a", State.RUNNING), ahead=1)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from onejob.app import App
+from onejob.stores import MEMORY
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,6 +50,11 @@ class Source:
         async def inside() -> T:
             async with app:
                 if not may_create and not await app.store.exists():
+                    if app.url in MEMORY:
+                        raise click.ClickException(
+                            f"{app.url} lives in one process, and this one has just begun: give --url or $ONEJOB_URL "
+                            "a file, such as sqlite:///jobs.db, or a server."
+                        )
                     raise click.ClickException(
                         f"There is no store {app.url} yet. Check --url, --app, $ONEJOB_URL and $ONEJOB_APP; "
                         "`onejob migrate` makes it, or the first enqueue or worker."

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+from click.core import ParameterSource
 
 from onejob.app import App
 
@@ -55,7 +56,7 @@ def _load_module(place: str) -> ModuleType:
     if place.endswith(".py"):
         path = Path(place).resolve()
         if not path.is_file():
-            raise click.UsageError(f"There is no file {place!r}.{_near_file(path)}")
+            raise click.UsageError(f"There is no file {place!r}{_from_environment()}.{_near_file(path)}")
         # Imported by its own name, so that its tasks are named as when the file itself is run.
         folder, name = str(path.parent), path.stem
     else:
@@ -69,12 +70,21 @@ def _load_module(place: str) -> ModuleType:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise click.UsageError(
-                f"There is no module {name!r} here or among the installed ones.{_near_module(name)}"
+                f"There is no module {name!r} here or among the installed ones{_from_environment()}.{_near_module(name)}"
             ) from None
         _print_error(error)
         raise click.UsageError(
             f"The module {name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+
+
+def _from_environment() -> str:
+    """Where a name comes from that nobody has typed here, and how to do without."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.get_parameter_source("target") is not ParameterSource.ENVIRONMENT:
+        return ""
+    without = ", or say --url" if "url" in context.params else ""
+    return f", where $ONEJOB_APP says that the app is: correct it{without}"
 
 
 def _print_error(error: Exception) -> None:

@@ -13,6 +13,8 @@ import click
 
 from onejob.cli.rates import rate_option
 from onejob.core.errors import OnejobError
+from onejob.logs import event
+from onejob.stores import MEMORY
 
 if TYPE_CHECKING:
     from onejob.app import App
@@ -99,6 +101,9 @@ def worker(
 
     app = load_app(target)
     _set_up_logging(quiet=quiet, verbose=verbose)
+    if app.url in MEMORY:
+        text = f"{app.url} lives in this process alone: no other program can give this worker jobs"
+        event(logging.getLogger("onejob.worker"), logging.WARNING, "store.in_memory", text)
     _run(app, settings, lifeline, options)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from onejob.codec import encode_result
 from onejob.core.compression import compressed
-from onejob.core.errors import Fail, InvalidOption, Refused, Snooze
+from onejob.core.errors import Fail, InvalidOption, Refused, Snooze, WrongCall
 from onejob.core.job import Claimed
 from onejob.core.lifecycle import Outcome, Raised, Snoozed, Succeeded
 from onejob.core.options import JobOptions, millis
@@ -55,7 +55,8 @@ class Charges:
 
     def _charged(self, claimed: Claimed, options: JobOptions, error: BaseException, text: str) -> Raised:
         failures = claimed.failures + 1
-        if is_never(options.never, error):
+        # The same code makes the same mistake again, and the next attempt would only tell it later.
+        if isinstance(error, WrongCall) or is_never(options.never, error):
             return Raised(text, options.attempts, 0, final=True)
         wait = self.wait_of(claimed, options, error) if failures < options.attempts else 0
         return Raised(text, options.attempts, wait)

@@ -30,6 +30,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What was found, as the statements return it. Those on our tables are there only if these are of our version."""
 
     schema: str
+    migrates: bool = True
+    """False: the URL says migrate=never."""
     server: Row
     rights: Sequence[Row]
     version: int | str = 0
@@ -139,7 +141,9 @@ def on_rights(facts: Facts) -> Iterator[Finding]:
             Level.ERROR,
             "no_schema",
             f"The database has no tables of onejob in schema {schema}.",
-            "Check the URL; the first enqueue or worker makes them, or `onejob migrate`.",
+            "Check the URL; the first enqueue or worker makes them, or `onejob migrate`."
+            if facts.migrates
+            else "Check the URL, which says migrate=never: run `onejob migrate`, or apply what it prints with --sql.",
             blocking=True,
         )
         return
