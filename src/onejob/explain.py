@@ -20,7 +20,7 @@ from onejob.core.judge import Answer, Holder, Outcome, judge
 from onejob.core.lane import LanePlan
 from onejob.core.span import span
 from onejob.standing import READY, Surroundings, how_it_stands, lane_in_words, still_waited_for
-from onejob.store import Key, LaneView
+from onejob.store import Delay, Key, LaneView
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,12 +78,27 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return asdict(self)
 
 
+def unless_taken(takers: Sequence[Delay]) -> str:
+    """Whose transactions may have taken a key that nobody else can see yet."""
+    named = " or ".join(map(str, takers))
+    return f"unless an open transaction has taken it: {named} has taken keys, and until it ends calls with the same keys wait"
+
+
 def explain_call(
-    newcomer: NewJob, key: Key | None, not_unique: str, now: int, lane: LaneView | None = None
+    newcomer: NewJob,
+    key: Key | None,
+    not_unique: str,
+    now: int,
+    lane: LaneView | None = None,
+    *,
+    takers: Sequence[Delay] = (),
 ) -> Explanation:
-    """Say what a call would get at this moment. `not_unique` is the reason if it has no plan; `lane` is its lane."""
+    """Say what a call would get at this moment. `not_unique` is the reason if it has no plan; `lane` is its lane;
+    `takers` may have taken its key."""
     about = Explanation(task=newcomer.task, queue=newcomer.queue)
     told = _with_key(about, newcomer, key, not_unique, now)
+    if takers:
+        told = replace(told, reasons=(*told.reasons, f"That is so {unless_taken(takers)}."))
     wanted = newcomer.lane
     if wanted is None:
         return told

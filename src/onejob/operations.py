@@ -38,7 +38,8 @@ async def explain_one_call(store: JobStore, call: Call[Any]) -> Explanation:
     key = None if call.plan is None else await store.key(call.plan.digest)
     newcomer = call.planner.new_job(call, JobId(""), None, milliseconds)
     lane = None if call.lane is None else await store.lane(call.queue, call.lane.key)
-    return explain_call(newcomer, key, call.planner.why_not_unique(), await store.time(), lane)
+    takers = await store.undecided() if call.plan is not None and key is None else ()
+    return explain_call(newcomer, key, call.planner.why_not_unique(), await store.time(), lane, takers=takers)
 
 
 async def release_one_call(store: JobStore, call: Call[Any]) -> JobId | None:

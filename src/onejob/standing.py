@@ -177,13 +177,9 @@ def _delayed_by(delay: Delay) -> str:
             f"The transaction {delay.gid!r}, which was prepared{since}, has locked {delay.what}: no worker can start the job before "
             f"somebody decides on it: commit prepared '{delay.gid}', or rollback prepared '{delay.gid}'."
         )
-    named = f"application {delay.application!r}" if delay.application else "an application without a name"
-    where = "" if delay.address is None else f" at {delay.address}"
-    since = "" if delay.age is None else f", in a transaction for {span(delay.age)}"
-    idle = ", idle now" if delay.idle else ""
     said = f" It last said: {_first_line(delay.query)}" if delay.query else ""
     return (
-        f"Database session {delay.session} ({named}{where}{since}{idle}) has locked {delay.what}: no worker can start the "
+        f"Database {delay} has locked {delay.what}: no worker can start the "
         f"job before that transaction ends.{said}"
     )
 

@@ -43,6 +43,7 @@ from onejob.core.job import ChainId, Claimed, Job, JobId, NewJob, State, WorkerI
 from onejob.core.judge import Answer, Holder
 from onejob.core.lane import LanePlan, QueueChange, QueueLimits
 from onejob.core.lifecycle import Settlement
+from onejob.core.span import span
 
 if TYPE_CHECKING:
     import asyncio
@@ -248,6 +249,13 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
     """It waits for its client, not for the server."""
     query: str = ""
     """What it last said."""
+
+    def __str__(self) -> str:
+        """Whose it is, as people are told."""
+        named = f"application {self.application!r}" if self.application else "an application without a name"
+        where = "" if self.address is None else f" at {self.address}"
+        since = "" if self.age is None else f", in a transaction for {span(self.age)}"
+        return f"session {self.session} ({named}{where}{since}{', idle now' if self.idle else ''})"
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -730,6 +738,10 @@ class Inspector(Protocol):
 
     async def delays(self, id: JobId) -> list[Delay]:
         """Whose open transactions keep a due job from being started; none where writers take turns."""
+        ...
+
+    async def undecided(self) -> list[Delay]:
+        """Whose open transactions have taken keys: until they end, nobody else can know which. Waits for none of them."""
         ...
 
 

@@ -5,6 +5,7 @@ nobody else, and it can be found.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
@@ -12,10 +13,12 @@ from typing import Any
 
 import asyncpg
 import pytest
+from click.testing import CliRunner
 from servers.pooler import Pooler
 from stage import eventually
 
 from onejob import App, KeyBusy, State, Unique
+from onejob.cli.program import program
 from onejob.stores.postgres import checkup, portions
 from onejob.testing.conformance.steps import look
 
@@ -64,8 +67,10 @@ async def test_a_key_in_an_open_transaction_is_busy_within_bounds_and_no_other_k
         @app.task(name="task", unique=Unique())
         async def task(key: str) -> None: ...
 
+        named = rf"session {user.get_server_pid()} \(application 'billing'.* idle now\)"
+
         async def refused() -> None:
-            with pytest.raises(KeyBusy):
+            with pytest.raises(KeyBusy, match=f"transactions that have taken keys: {named}"):
                 await task.aenqueue("busy")
 
         async with app.worker(), user.transaction():
@@ -75,11 +80,20 @@ async def test_a_key_in_an_open_transaction_is_busy_within_bounds_and_no_other_k
             for receipt in receipts:
                 await receipt.aresult(timeout=10)
             assert await waits < 5
+            told = str(await task.aexplain("busy"))
+            assert re.search(rf"That is so unless an open transaction has taken it: {named}", told)
             assert await took((await task.aenqueue("another")).aresult()) < 5, "workers wait for nobody"
+            assert "unless an open transaction" in (await asyncio.to_thread(why, app_url, "busy"))
+        assert "it is free." in await asyncio.to_thread(why, app_url, "another one")
         again = await task.aenqueue("busy")
         assert again.outcome == "created" or again.id == held.id
         async with app.worker():
             await held.aresult(timeout=10)
+
+
+def why(url: str, key: str) -> str:
+    """What the command says."""
+    return CliRunner().invoke(program, ["why", key, "--url", url], prog_name="onejob").stderr
 
 
 async def test_calls_of_one_process_do_not_queue_up_behind_a_busy_key(postgres_url: str) -> None:

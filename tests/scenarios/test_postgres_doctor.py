@@ -248,6 +248,24 @@ async def test_sessions_that_wait_for_each_other_are_named(
     assert await found(store, "lock_wait") == []
 
 
+async def test_who_has_a_table_to_himself_is_named_without_waiting_for_him(
+    store: JobStore, postgres_url: str
+) -> None:
+    await put(store, job())
+    async with stranger(postgres_url) as other, asyncio.timeout(20):
+        await other.say("begin")
+        await other.say("lock table {schema}.job")
+        await asyncio.sleep(LONG_ENOUGH)
+        found = [finding for finding in await diagnose(store) if finding.level is Level.ERROR]
+        await other.say("rollback")
+    [locked] = found
+    assert (locked.name, locked.blocking) == ("locked", True)
+    pid = other.connection.get_server_pid()
+    assert f"Session {pid} (billing) has table job of schema" in locked.what
+    assert f"pg_terminate_backend({pid})" in locked.remedy
+    assert "locked" not in await errors(store)
+
+
 async def test_an_index_that_was_left_half_built_is_found(store: JobStore, postgres_url: str) -> None:
     await put(store, job())
     await put(store, job())

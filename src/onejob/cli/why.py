@@ -9,7 +9,7 @@ from onejob.cli.choice import find_job
 from onejob.cli.output import NothingMatched, emit, emit_json_lines, example, json_option, printable
 from onejob.cli.source import Source, store_options
 from onejob.core.filter import looks_like_id
-from onejob.explain import Explanation, explain_key
+from onejob.explain import Explanation, explain_key, unless_taken
 from onejob.store import Key
 
 MOST = 20
@@ -36,8 +36,11 @@ def why(source: Source, subject: str, queue: str | None, task: str | None, as_js
         elif looks_like_id(subject):
             explanations = [await app.aexplain((await find_job(app.store, subject)).id)]
         else:
+            takers = await app.store.undecided()
             raise NothingMatched(
-                f"Nobody holds key {subject!r}, and no record of it is kept: it is free. A job's id takes at least six characters."
+                f"Nobody holds key {subject!r}, and no record of it is kept: "
+                + (f"it is free, {unless_taken(takers)}." if takers else "it is free.")
+                + " A job's id takes at least six characters."
             )
         if as_json:
             emit_json_lines(explanation.as_dict() for explanation in explanations)

@@ -19,6 +19,8 @@ OLD_TRANSACTION: Final = 60
 OLD_SLOT: Final = 1_000_000
 """Transactions that a replication slot may lag behind."""
 LONG_WAIT: Final = 5
+LONG_LOCK: Final = 1
+"""Seconds after which a table's lock is no longer taken for a migration's."""
 
 
 async def checkup(engine: Engine) -> list[Finding]:
@@ -42,7 +44,10 @@ async def gather(link: Link, engine: Engine) -> Facts:
         server=(await link.fetch("checkup.server", ()))[0],
         rights=await link.fetch("checkup.rights", (schema, [*tables()])),
     )
-    if may_look(facts):
+    locked = await link.fetch("checkup.locked", (schema, [*tables()], LONG_LOCK))
+    if locked:  # who looked into it would wait, too
+        facts = msgspec.structs.replace(facts, locked=locked)
+    elif may_look(facts):
         version = await _version(link)
         facts = msgspec.structs.replace(facts, version=version)
         if version == migrate.known() and not missing_tables(facts):

@@ -13,6 +13,7 @@ from typing import Final
 from onejob.core.errors import KeyBusy, OnejobError, shown
 from onejob.core.job import NewJob, State
 from onejob.core.judge import Answer, Outcome, first_due
+from onejob.store import Delay
 from onejob.stores.postgres import blocking, lanes, swift
 from onejob.stores.postgres.blocking import Waits
 from onejob.stores.postgres.changing import Plans, change_as_seen, insert, write
@@ -69,6 +70,14 @@ def busy(jobs: Sequence[NewJob]) -> KeyBusy:
         f"{text}{among} is held by somebody's open transaction, and only one at a time can decide about a key. Try "
         "again once that has ended, and keep transactions that enqueue short."
     )
+
+
+def busy_with(error: KeyBusy, takers: Sequence[Delay]) -> KeyBusy:
+    """The same with those who may be the ones, the oldest first."""
+    if not takers:
+        return error
+    named = "; ".join(map(str, takers))
+    return KeyBusy(f"{error} Open transactions that have taken keys: {named}.")
 
 
 def _bare(work: Work, job: NewJob) -> Steps[list[Answer]]:

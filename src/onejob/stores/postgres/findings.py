@@ -36,6 +36,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     rights: Sequence[Row]
     version: int | str = 0
     notify_works: bool | None = None
+    locked: Sequence[Row] = ()
     indexes: Sequence[Row] = ()
     bloat: Sequence[Row] = ()
     unseen: Row = (0, ())
@@ -50,7 +51,7 @@ def findings(facts: Facts) -> list[Finding]:
     """What is wrong, the worst first."""
     found = [
         *on_server(facts.server),
-        *on_rights(facts),
+        *(on_locked(facts) if facts.locked else on_rights(facts)),
         *on_indexes(facts),
         *on_notify(facts.notify_works),
         *on_lock_waits(facts.lock_waits),
@@ -191,6 +192,23 @@ def on_rights(facts: Facts) -> Iterator[Finding]:
             "missing_tables",
             f"Tables are missing in schema {schema}: {', '.join(missing)}.",
             "Somebody dropped them: restore the schema from a copy.",
+            blocking=True,
+        )
+
+
+def on_locked(facts: Facts) -> Iterator[Finding]:
+    """Sessions that keep everybody from a table of ours."""
+    for pid, name, state, age, table in facts.locked:
+        who = "A prepared transaction" if pid is None else f"Session {pid}{_named(name)}"
+        since = "" if age is None else f", in a transaction for {span(age * 1000)}"
+        yield Finding(
+            Level.ERROR,
+            "locked",
+            f"{who} has table {table} of schema {facts.schema} to itself ({state or 'state unknown'}{since}): nobody else can "
+            "use it, not even to look into it here.",
+            "Decide on it: commit prepared, or rollback prepared."
+            if pid is None
+            else f"Let it commit or roll back; or end it: select pg_terminate_backend({pid}).",
             blocking=True,
         )
 

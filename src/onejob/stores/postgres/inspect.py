@@ -145,7 +145,15 @@ def dead_errors(work: Work, queue: str | None, limit: int) -> Steps[list[DeadErr
 def delays(work: Work, id: JobId) -> Steps[list[Delay]]:
     """Whose open transactions keep a due job from being started; see `Inspector.delays`."""
     known = written_out(id)
-    rows = [] if known is None else (yield from ask("inspect.delays", known))
+    return _delays([] if known is None else (yield from ask("inspect.delays", known)))
+
+
+def undecided(work: Work) -> Steps[list[Delay]]:
+    """Whose open transactions have taken keys; see `Inspector.undecided`."""
+    return _delays((yield from ask("inspect.undecided")))
+
+
+def _delays(rows: Iterable[Row]) -> list[Delay]:
     return [
         Delay(
             what=what,

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from onejob.core.errors import KeyBusy
+from onejob.core.errors import KeyBusy, OnejobError
 from onejob.core.job import ChainId, Job, JobId, NewJob, State, WorkerId
 from onejob.core.judge import Answer
 from onejob.core.lane import QueueChange, QueueLimits
@@ -121,7 +121,14 @@ class PostgresStore:
                 )
             except KeyBusy as error:
                 portions.busy(part, error)
-        return portions.answers()
+        try:
+            return portions.answers()
+        except KeyBusy as error:
+            try:
+                takers = await self.undecided()
+            except OnejobError:
+                takers = []  # what is to be told is that the key is busy
+            raise enqueue.busy_with(error, takers) from error.__cause__
 
     def enqueue_from_thread(self, job: NewJob) -> Answer | None:
         """Accept a newcomer whose thread waits, if no other thread is about to: those had better share a commit."""
@@ -333,6 +340,10 @@ class PostgresStore:
     async def delays(self, id: JobId) -> list[Delay]:
         """Whose open transactions keep a due job from being started."""
         return await self._look(lambda work: inspect.delays(work, id))
+
+    async def undecided(self) -> list[Delay]:
+        """Whose open transactions have taken keys."""
+        return await self._look(inspect.undecided)
 
     async def _run(self, make: Make[T], *, now: int | None = None) -> T:
         return await self._engine.run(make, now=now)

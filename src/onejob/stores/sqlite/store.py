@@ -308,6 +308,10 @@ class SqliteStore:
         """Nobody: writers of a file take turns."""
         return []
 
+    async def undecided(self) -> list[Delay]:
+        """Nobody: see `delays`."""
+        return []
+
     async def _flush(self) -> None:
         """Counts kept in memory show in what is read next."""
         await self._writer.run(lambda session: session.flush_absorbed(always=True))

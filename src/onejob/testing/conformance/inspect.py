@@ -148,6 +148,7 @@ class TestInspect:
     async def test_nobody_delays_an_undisturbed_job(self, store: JobStore) -> None:
         waiting, done = await put(store, job()), await put(store, job())
         assert await store.delays(waiting.id) == []
+        assert await store.undecided() == []
         await run(store)
         assert await store.delays(done.id) == []
         assert await store.delays(new_id()) == []

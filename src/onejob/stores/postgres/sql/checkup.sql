@@ -32,6 +32,17 @@ select
 from pg_catalog.pg_namespace n
 where n.nspname = $1::text;
 
+-- locked: sessions that have had a table of ours to themselves for so many seconds, so that nobody can even read it.
+select a.pid, a.application_name, a.state, extract(epoch from clock_timestamp() - a.xact_start)::bigint, c.relname::text
+from pg_catalog.pg_locks l
+join pg_catalog.pg_class c on c.oid = l.relation
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+where n.nspname = $1::text and c.relname = any($2::text[]) and l.granted and l.mode = 'AccessExclusiveLock'
+    and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+    and (a.xact_start is null or a.xact_start <= clock_timestamp() - $3::bigint * interval '1 second')
+order by a.xact_start;
+
 -- indexes: those on our tables, and whether they are used.
 select i.relname::text, x.indisvalid and x.indisready
 from pg_catalog.pg_index x

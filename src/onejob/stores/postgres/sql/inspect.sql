@@ -371,3 +371,20 @@ from found f
 where f.xact_start is null or clock_timestamp() - f.xact_start >= interval '1 second'
 order by f.rank, f.xact_start
 limit 5;
+
+-- undecided: sessions that have written keys and not ended, the oldest first; not those that are about to, or wait themselves.
+select
+    'a key', a.pid, a.application_name, host(a.client_addr), a.state,
+    (extract(epoch from clock_timestamp() - a.xact_start) * 1000)::bigint,
+    case when a.state is not null then left(a.query, 200) end
+from pg_catalog.pg_locks l
+join pg_catalog.pg_stat_activity a on a.pid = l.pid
+where l.granted and l.relation = 'onejob.key'::regclass and l.mode = 'RowExclusiveLock'
+    and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+    and a.pid <> pg_backend_pid() and a.wait_event_type is distinct from 'Lock'
+    and (
+        a.xact_start is null or a.state like 'idle in transaction%'
+        or a.xact_start <= clock_timestamp() - interval '1 second'
+    )
+order by a.xact_start
+limit 5;
