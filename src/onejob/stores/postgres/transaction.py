@@ -13,7 +13,14 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from onejob.core.errors import OnejobError, StoreUnavailable, TransactionTimeout, WrongCall, shown
+from onejob.core.errors import (
+    InvalidOption,
+    OnejobError,
+    StoreUnavailable,
+    TransactionTimeout,
+    WrongCall,
+    shown,
+)
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.core.lifecycle import Settlement
@@ -35,6 +42,8 @@ _LEADING = re.compile(
 )
 _NOTHING_STORED: Final = "it was rolled back, and nothing of it is stored"
 _FAILED: Final = "25P02"
+_EXPECTS: Final = "the server expects"
+"""What asyncpg says of so many parameters."""
 _NOT_UNDERSTOOD: Final = frozenset({"42601", "42703", "42883", "42P18", "42P02"})
 """Bad syntax, or no such column, operator or parameter: what PostgreSQL says of `?` and `%s`, among other things."""
 _TRACES = re.compile(
@@ -86,6 +95,8 @@ class PostgresTransaction:
         try:
             return await self._engine.home.run(lambda: self._do(lambda link: _fetch(link, text, values)))
         except Exception as error:
+            if _EXPECTS in str(error):
+                raise InvalidOption(f"The parameters do not fit {shown(statement)}: {error}.") from None
             if not parameters or sqlstate(error) not in _NOT_UNDERSTOOD:
                 raise
             mark = other_placeholder(text)

@@ -20,6 +20,7 @@ from onejob.store import SettleReply
 from onejob.stores.sqlite.connect import explained, rollback
 from onejob.stores.sqlite.enqueue import enqueue
 from onejob.stores.sqlite.executor import Executor, Operation, Request, deliver
+from onejob.stores.sqlite.parameters import rows
 from onejob.stores.sqlite.session import Session
 from onejob.stores.sqlite.settle import settle
 
@@ -77,7 +78,7 @@ class SqliteTransaction:
                 f"{word} inside app.transaction() would end it behind its back: leave the block to commit, raise to "
                 "roll back."
             )
-        return await self._send(lambda session: session.rows(statement, parameters))
+        return await self._send(lambda session: rows(session, statement, parameters))
 
     async def enqueue(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Answer]:
         """Accept newcomers as part of this transaction."""
