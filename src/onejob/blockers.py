@@ -8,6 +8,7 @@ from typing import Any
 from onejob.codec import decode_result
 from onejob.core.errors import JobFailed, JobRevoked, ResultGone
 from onejob.core.job import ChainId, State
+from onejob.core.wording import reason
 from onejob.store import Blocker as Found
 
 TypeOf = Callable[[str], Any]
@@ -55,9 +56,9 @@ class Blocker:
                 return decode_result(found.result, self._type_of(found.task))
             case State.FAILED | State.REVOKED:
                 kind = JobFailed if found.state is State.FAILED else JobRevoked
-                reason = found.error or "no reason given"
+                why = reason(found.state, found.error)
                 raise kind(
-                    f"Blocker {self.id} has no output: its last job, of task {found.task!r}, {found.state}: {reason}",
+                    f"Blocker {self.id} has no output: its last job, of task {found.task!r}, {found.state}: {why}",
                     id=self.id,
                 )
             case None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from onejob.core.dedup import check_key
 from onejob.core.errors import InvalidOption, shown
 from onejob.core.job import LIVE, Job, JobId, State
@@ -82,7 +84,14 @@ async def amend(store: JobStore, subject: str | Receipt[Any], amendment: Amendme
 
 async def lanes(store: JobStore, queue: str | None, limit: int) -> list[LaneView]:
     """The lanes in use of a queue."""
-    return await store.lanes(_queue(queue), whole_number("limit", limit, 1, MAX_PLACE))
+    found = await store.lanes(_queue(queue), whole_number("limit", limit, 1, MAX_PLACE))
+    if all(view.opens_at is None for view in found):
+        return found
+    now = await store.time()  # what has opened by then holds nobody up, whether or not a claim has seen it
+    return [
+        replace(view, opens_at=None) if view.opens_at is not None and view.opens_at <= now else view
+        for view in found
+    ]
 
 
 async def dead(store: JobStore, queue: str | None, start: int, stop: int) -> list[Job]:

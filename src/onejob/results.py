@@ -10,6 +10,7 @@ from onejob.codec import decode_result
 from onejob.core.errors import JobFailed, JobRevoked, ResultGone, ResultTimeout
 from onejob.core.job import Job, State
 from onejob.core.options import Seconds, millis
+from onejob.core.wording import reason
 from onejob.receipt import Receipt
 from onejob.store import JobStore
 
@@ -59,7 +60,7 @@ def result_of(last: Job, receipt: Receipt[R], type_of: Callable[[str], Any]) -> 
     kind = JobFailed if last.state is State.FAILED else JobRevoked
     where = f", step {last.chain_index} of chain {last.chain}," if last.chain_index else ""
     raise kind(
-        f"Job {last.id} of task {last.task!r}{where} {last.state}: {last.error or 'no reason given'}",
+        f"Job {last.id} of task {last.task!r}{where} {last.state}: {reason(last.state, last.error)}",
         id=last.id,
     )
 

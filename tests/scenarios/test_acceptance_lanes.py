@@ -149,9 +149,12 @@ async def test_a_rate_caps_the_starts_of_a_lane_and_lets_go_on_when_its_window_o
     assert stage.started == ["1", "2", "other"]
     assert list(left) == [receipt.id for receipt in receipts[2:]]
     assert await stage.states(*receipts[2:]) == [State.PARKED] * 3
+    opens_at = clock.now + 10_000
     clock.tick(9_999)
     assert not await adrain(app)
+    assert opens_at in {lane.opens_at for lane in await app.alanes()}
     clock.tick(1)
+    assert [lane.opens_at for lane in await app.alanes()] == [None], "it has opened, and holds nobody up"
     await adrain(app)
     assert stage.started == ["1", "2", "other", "3", "4"]
     clock.advance(10)

@@ -168,7 +168,7 @@ async def test_it_runs_all_the_same_if_told_so(app: App, in_thread: bool) -> Non
         0,
         (JobFailed, f"Blocker {parts[1].id} {no} failed: Fail: no stock", parts[1].id),
         2,
-        (JobRevoked, f"Blocker {parts[3].id} {no} revoked: revoked", parts[3].id),
+        (JobRevoked, f"Blocker {parts[3].id} {no} revoked: by request", parts[3].id),
     ]
 
 

@@ -772,7 +772,7 @@ def test_every_other_end_of_a_result_has_its_error(app: App) -> None:
     assert caught.value.id == failed.id
     revoked = send.enqueue()
     app.revoke(revoked)
-    with pytest.raises(JobRevoked):
+    with pytest.raises(JobRevoked, match=r"revoked: by request$"):
         revoked.result()
     app.delete(revoked)
     with pytest.raises(ResultGone):

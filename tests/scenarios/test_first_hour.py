@@ -45,6 +45,9 @@ def refused(call: Callable[[], object]) -> str:
     ("url", "told"),
     [
         ("nosuch://x", "Store URL 'nosuch://x' is not known: use sqlite:///FILE"),
+        ("nosuch://x", "valkey+cluster://HOST:PORT"),
+        ("valkye://localhost", "did you mean valkey://?"),
+        ("postgress://me@localhost/shop", "did you mean postgres://?"),
         ("jobs.db", "did you mean 'sqlite:///jobs.db'?"),
         ("/var/jobs.db", "did you mean 'sqlite:////var/jobs.db'?"),
         ("sqlite://jobs.db", "did you mean 'sqlite:///jobs.db'?"),
@@ -145,7 +148,8 @@ def test_a_worker_in_a_plain_with_block_names_the_right_way(app: App) -> None:
         (lambda app: app.jobs(cursor="x"), "cursor=… must be the cursor of a page before"),
         (lambda app: onejob.current_job(), "onejob.testing.drain(app)"),
         (lambda app: Unique.once("user"), "what makes the key is said with by='user'"),  # type: ignore[arg-type]
-        (lambda app: Unique.throttle("1m"), "every must be seconds (a number) or a timedelta, not '1m': write 60."),  # type: ignore[arg-type]
+        (lambda app: Unique.debounce(2, bye="user"), "This Unique takes no bye=…: did you mean by=…?"),  # type: ignore[call-arg]
+        (lambda app: Unique.throttle("1m"), "Unique.throttle(every=…) must be seconds (a number) or a timedelta, not '1m': write 60."),  # type: ignore[arg-type]
         (lambda app: Unique.debounce("1.5s"), "wait must be seconds (a number) or a timedelta, not '1.5s': write 1.5."),  # type: ignore[arg-type]
         (lambda app: Unique.latest("a while"), "within must be seconds (a number) or a timedelta, not 'a while'"),  # type: ignore[arg-type]
     ],

@@ -462,6 +462,13 @@ async def test_in_an_aborted_transaction_the_driver_speaks(
     assert await app.acount() == 0
 
 
+async def test_a_closed_connection_is_told_as_such(tasks: SimpleNamespace, server: str) -> None:
+    connection = await asyncpg.connect(server)
+    await connection.close()
+    with pytest.raises(WrongCall, match=r"using\(connection=…\) is closed"):
+        await tasks.plain.using(connection=connection).aenqueue(1)
+
+
 async def test_another_database_is_refused_by_name(
     app: App, tasks: SimpleNamespace, postgres: Any, kind: Kind
 ) -> None:

@@ -258,47 +258,47 @@ class Unique(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def in_flight(cls, within: Window = None, **shared: Unpack[Shared]) -> Unique:
         """Keep the one that is queued or running; once it has ended, run again."""
-        return cls(row=IN_FLIGHT, within=within, **shared)
+        return cls(row=IN_FLIGHT, within=within, **_known(shared))
 
     @classmethod
     def once(cls, within: Window = None, **shared: Unpack[Shared]) -> Unique:
         """Like `in_flight`, and a completed one counts too; a failed one may be asked for again."""
-        return cls(row=ONCE, within=within, **shared)
+        return cls(row=ONCE, within=within, **_known(shared))
 
     @classmethod
     def throttle(cls, every: Window, *, trailing: bool = False, **shared: Unpack[Shared]) -> Unique:
         """At most one per window, whatever became of it; `trailing` runs the last call when the window ends."""
         if every is None:
             raise InvalidOption("Unique.throttle(every=…) needs a number of seconds, not None.")
-        return cls(row=TRAILING if trailing else THROTTLE, within=every, **shared)
+        return cls(row=TRAILING if trailing else THROTTLE, within=every, **_known(shared))
 
     @classmethod
     def coalesce(cls, within: Window = None, **shared: Unpack[Shared]) -> Unique:
         """Keep the queued one; while one runs, one more follows it."""
-        return cls(row=COALESCE, within=within, **shared)
+        return cls(row=COALESCE, within=within, **_known(shared))
 
     @classmethod
     def latest(cls, within: Window = None, **shared: Unpack[Shared]) -> Unique:
         """Put the newest arguments into the queued one; while one runs, one more follows it."""
-        return cls(row=LATEST, within=within, **shared)
+        return cls(row=LATEST, within=within, **_known(shared))
 
     @classmethod
     def debounce(cls, wait: Seconds, max_wait: Seconds | None = None, **shared: Unpack[Shared]) -> Unique:
         """Start once calls have been quiet for `wait`, with the newest arguments; at the latest `max_wait`
         after the first call."""
-        return cls(row=DEBOUNCE, wait=wait, max_wait=max_wait, **shared)
+        return cls(row=DEBOUNCE, wait=wait, max_wait=max_wait, **_known(shared))
 
     @classmethod
     def collect(
         cls, into: str = "items", wait: Seconds = 0, max_items: int = 100, **shared: Unpack[Shared]
     ) -> Unique:
         """Gather the lists passed as `into` into one job, due `wait` after the first call, or when full."""
-        return cls(row=COLLECT, into=into, wait=wait, max_items=max_items, **shared)
+        return cls(row=COLLECT, into=into, wait=wait, max_items=max_items, **_known(shared))
 
     @classmethod
     def restart(cls, **shared: Unpack[Shared]) -> Unique:
         """Revoke the older one, then run."""
-        return cls(row=RESTART, **shared)
+        return cls(row=RESTART, **_known(shared))
 
     def __post_init__(self) -> None:
         if self.by is not None and self.key is not UNSET:
@@ -404,6 +404,21 @@ def _argument_names(by: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names)) if isinstance(by, (set, frozenset)) else names
 
 
+def _known(shared: Shared) -> Shared:
+    """The settings, all of which there are."""
+    for name in shared:
+        if name not in Shared.__annotations__:
+            from difflib import get_close_matches  # for mistakes only
+
+            settings = sorted(Shared.__annotations__)
+            near = get_close_matches(name, settings, n=1, cutoff=0.5)
+            hint = (
+                f"did you mean {near[0]}=…?" if near else f"besides its own there are {', '.join(settings)}."
+            )
+            raise InvalidOption(f"This Unique takes no {name}=…: {hint}")
+    return shared
+
+
 def _as_written(by: By) -> object:
     """One name without the tuple around it."""
     if not isinstance(by, tuple):
@@ -422,7 +437,7 @@ def _window(policy: Unique, app_window: int | None) -> int | None:
                 "within=onejob.APP_WINDOW needs a window: give App(window=…) or set $ONEJOB_WINDOW."
             )
         return app_window
-    return _span("every" if policy.row.name == THROTTLE.name else "within", within)
+    return _span("Unique.throttle(every=…)" if policy.row.name == THROTTLE.name else "within", within)
 
 
 def _span(name: str, value: object, *, minimum: int | None = None) -> int:

@@ -11,6 +11,7 @@ from inspect import Parameter
 from typing import Any, cast, get_args
 
 from onejob.core.errors import shown
+from onejob.core.job import State
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -49,6 +50,13 @@ def wrong_call(
         names = ", ".join(repr(name) for name in missing)
         return f"is missing {names}: pass it, or give the parameter a default."
     return None
+
+
+def reason(state: State, error: str | None) -> str:
+    """Why a job ended without success."""
+    if error and error != state:
+        return error
+    return "by request" if state is State.REVOKED else "no reason given"
 
 
 def declared(hint: object) -> str:

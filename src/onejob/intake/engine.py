@@ -41,8 +41,9 @@ def engine_database(database: Database, client: Client) -> RowDatabase:
             return _behind_url(database, client)
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             scheme = database.partition("://")[0]
+            said = str(error).rstrip(".")
             raise InvalidOption(
-                f"database={scheme}://… cannot be opened: {error} Give a URL that SQLAlchemy knows, and install its "
+                f"database={scheme}://… cannot be opened: {said}. Give a URL that SQLAlchemy knows, and install its "
                 "driver."
             ) from None
     if isinstance(database, sa.Engine):

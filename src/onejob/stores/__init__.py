@@ -85,16 +85,22 @@ def _file(url: str) -> str | None:
         return _path(url, base[len(SQLITE) :])
     raise InvalidOption(
         f"Store URL {shown(without_password(url))} is not known: {_remedy(base)}use sqlite:///FILE (four slashes "
-        "for an absolute path), postgresql://USER:PASSWORD@HOST/DATABASE, valkey://HOST:PORT or memory:."
+        "for an absolute path), postgresql://USER:PASSWORD@HOST/DATABASE, valkey://HOST:PORT, valkey+cluster://HOST:PORT or memory:."
     )
 
 
 def _remedy(base: str) -> str:
     """What was probably meant; not where there may be a password in it."""
+    from difflib import get_close_matches  # for mistakes only
+
     if re.match(r"postgres(ql)?\+[a-z0-9]+://", base):
         return "a store has a driver of its own, so write postgresql:// alone. Else "
     if found := re.match(r"redis(s?)(\+cluster)?://", base):
         return f"for a Redis server, too, write valkey{found[1]}{found[2] or ''}://. Else "
+    scheme = base.partition("://")[0] if "://" in base else ""
+    schemes = sorted({known.partition(":")[0] for known in (SQLITE, *POSTGRES, *VALKEY)})
+    if scheme not in schemes and (close := get_close_matches(scheme, schemes, n=1, cutoff=0.75)):
+        return f"did you mean {close[0]}://? Else "
     path = base[len("sqlite:") :].lstrip("/") if base.startswith("sqlite:") else base
     plain = path.endswith((".db", ".sqlite", ".sqlite3")) and ":" not in path and "@" not in path
     return f"did you mean {shown(SQLITE + path)}? Else " if plain else ""

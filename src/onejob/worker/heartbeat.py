@@ -19,6 +19,7 @@ import msgspec
 from onejob.core.errors import StoreClosed
 from onejob.core.job import Lease, WorkerId
 from onejob.core.lifecycle import Move, Returned, Settlement
+from onejob.core.span import counted
 from onejob.current import AbortReason
 from onejob.store import Pulse, Store
 from onejob.worker.attempt import Attempt, Interruption, Roster
@@ -148,7 +149,7 @@ class Heartbeat:
         # Counted from before the call: at no moment do we believe in a lease longer than the store does.
         self._held_until, self._beaten_at = sent + lease, sent
         if self._failures:
-            text = f"heartbeat works again after {self._failures} failures"
+            text = f"heartbeat works again after {counted(self._failures, 'failure')}"
             say(logging.INFO, "heartbeat.works", text, worker=self._worker)
             self._failures = 0
         for attempt in mine.values():

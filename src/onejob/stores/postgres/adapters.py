@@ -36,6 +36,10 @@ class AsyncpgConnection:
 
     async def enter(self) -> object:
         """Make sure of a transaction; returns the driver's own connection."""
+        if self._connection.is_closed():
+            raise WrongCall(
+                "The connection in using(connection=…) is closed: open another, and a transaction on it."
+            )
         if not self._connection.is_in_transaction():
             raise _no_transaction("open one with `async with connection.transaction():`")
         # A pool makes a new proxy each time, and none that can be remembered.

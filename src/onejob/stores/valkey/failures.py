@@ -120,7 +120,7 @@ def explained(error: Exception, address: Address, *, unsure: bool = False, scrip
             )
         case "CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN":
             return StoreUnavailable(
-                f"The cluster at {place} did not serve a slot for {address.patience:g} s ({said}); {came_of_it}. Is "
+                f"Valkey at {place} did not serve a slot for {address.patience:g} s ({said}); {came_of_it}. Is "
                 "one of its nodes down, or a slot left half-moved? See CLUSTER INFO, and try again."
             )
         case passing if passing in _PASSING:
