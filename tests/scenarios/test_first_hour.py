@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import socket
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -313,3 +315,16 @@ def test_drain_takes_only_the_clock_of_its_app() -> None:
         assert len(drain(app, clock=clock)) == 1
     with App("memory:") as app:
         assert "the computer's" in refused(lambda: drain(app, clock=clock))
+
+
+@pytest.mark.parametrize("scheme", ["postgresql://me@", "valkey://", "valkey+cluster://"])
+def test_a_server_that_is_not_there_makes_one_traceback(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    name = "/shop" if scheme.startswith("postgresql") else ""
+    url = f"{scheme}127.0.0.1:{port}{name}?patience=0.2"
+    with App(url) as app, pytest.raises(onejob.StoreUnavailable) as caught:
+        app.task(name="send")(lambda: None).enqueue()
+    told = "".join(traceback.format_exception(caught.value))
+    assert told.count("Traceback (most recent call last)") == 1
+    assert "refused" in str(caught.value), "the cause is in the message"

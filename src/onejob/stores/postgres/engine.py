@@ -251,7 +251,8 @@ class Engine:
                         found = self._explained(error, may_count=again)
                         if found is error:
                             raise
-                        raise found from error
+                        # Whoever is told that there is no server has all of the cause in that one line.
+                        raise found from (None if isinstance(found, StoreUnavailable) else error)
                     if is_lost(error):
                         self._first_answer.failed(error)
                     number += 1

@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from onejob.core.errors import OnejobError, StoreBusy, StoreClosed
+from onejob.core.errors import OnejobError, StoreBusy, StoreClosed, StoreUnavailable
 from onejob.first_answer import FirstAnswer
 from onejob.home import Home, Make
 from onejob.stores.valkey.address import Address
@@ -349,7 +349,8 @@ class Link:
                 self._first_answer.failed(error)
             return pause
         found = explained(error, self.address, unsure=tries.unsure, script=tries.script)
-        raise found from (None if found is error else error)
+        # Whoever is told that there is no server has all of the cause in that one line.
+        raise found from (None if found is error or isinstance(found, StoreUnavailable) else error)
 
     def _gone(self) -> StoreClosed:
         return StoreClosed(f"The store at {self.address.place} has been closed.")
