@@ -19,7 +19,7 @@ from servers.valkey import ValkeyServer
 from shop import Shop
 from stored import is_postgres
 
-from onejob import App, Cron, Lane
+from onejob import App, Cron, Lane, diagnosis
 from onejob.core.job import WorkerId
 from onejob.diagnosis import MANY, Facts, judged
 from onejob.store import Ask, Beat, Finding, Level, WorkerView
@@ -288,6 +288,7 @@ def test_schedules_that_nobody_fires(cli: Cli, make_shop: Callable[..., Shop]) -
 
 def test_the_worst_comes_first(cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "_sqlite3", sys)
+    monkeypatch.setattr(diagnosis, "GRACE", -1)
     shop.send.enqueue("u1")
     found = cli.at("doctor", "--json").json["findings"]
     assert [finding["level"] for finding in found] == [Level.ERROR, Level.WARNING]
