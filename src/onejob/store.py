@@ -252,6 +252,8 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Whose it is, as people are told."""
+        if self.session is None:
+            return f"the prepared transaction {self.gid!r}"
         named = f"application {self.application!r}" if self.application else "an application without a name"
         where = "" if self.address is None else f" at {self.address}"
         since = "" if self.age is None else f", in a transaction for {span(self.age)}"

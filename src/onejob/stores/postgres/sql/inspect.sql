@@ -374,7 +374,7 @@ limit 5;
 
 -- undecided: sessions that have written keys and not ended, the oldest first; not those that are about to, or wait themselves.
 select
-    'a key', a.pid, a.application_name, host(a.client_addr), a.state,
+    'a key', a.pid, null, a.application_name, host(a.client_addr), a.state,
     (extract(epoch from clock_timestamp() - a.xact_start) * 1000)::bigint,
     case when a.state is not null then left(a.query, 200) end
 from pg_catalog.pg_locks l
