@@ -184,9 +184,9 @@ def cluster_url(cluster_namespaces: Namespaces) -> Iterator[str]:
 @pytest.fixture
 def own_valkey() -> Iterator[ValkeyServer]:
     """A Valkey server that the test may stop, restart and kill, and that keeps what it acknowledged."""
-    from servers.valkey import ValkeyServer
+    from servers.valkey import KEEPING, ValkeyServer
 
-    with ValkeyServer(appendonly="yes") as server:
+    with ValkeyServer(**KEEPING) as server:
         yield server
 
 
@@ -194,8 +194,9 @@ def own_valkey() -> Iterator[ValkeyServer]:
 def own_cluster() -> Iterator[ValkeyCluster]:
     """A Valkey Cluster whose slots the test may move, and whose nodes it may kill: they keep what they acknowledged."""
     from servers.cluster import ValkeyCluster
+    from servers.valkey import KEEPING
 
-    with ValkeyCluster(appendonly="yes") as cluster:
+    with ValkeyCluster(**KEEPING) as cluster:
         yield cluster
 
 

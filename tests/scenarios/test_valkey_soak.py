@@ -85,15 +85,15 @@ async def test_a_server_killed_during_a_short_soak_loses_and_doubles_nothing(
     assert result.acknowledged > 200
 
 
-async def test_a_server_that_syncs_every_second_loses_nothing_when_its_process_is_killed(
+async def test_a_server_that_leaves_syncing_to_the_system_loses_nothing_when_its_process_is_killed(
     own_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
     """What it has written is in the system's memory, which outlives the process; it would not outlive the machine."""
-    assert own_valkey.execute("CONFIG GET", "appendfsync") == {"appendfsync": "everysec"}
+    assert own_valkey.execute("CONFIG GET", "appendfsync") == {"appendfsync": "no"}
     restarting = Restarting(own_valkey, every=1)
     soak = Soak(seconds=2, producers=2, workers=2)
     result = await soaked(soak, own_valkey.url, tmp_path, disturb=restarting)
-    shown("A short soak with appendfsync everysec", result, kills=restarting.kills)
+    shown("A short soak with appendfsync no", result, kills=restarting.kills)
     assert result.violations() == {}
     assert restarting.kills >= 1
 
@@ -150,12 +150,12 @@ async def test_servers_and_workers_killed_during_a_long_soak_lose_and_double_not
 
 
 @pytest.mark.torture
-async def test_a_server_that_syncs_every_second_loses_nothing_however_often_its_process_is_killed(
+async def test_a_server_that_leaves_syncing_to_the_system_loses_nothing_however_often_its_process_is_killed(
     own_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
     restarting = Restarting(own_valkey, every=3, workers=True, least=10)
     soak = Soak(seconds=60, producers=3, workers=3, lease=6, patience=300)
     result = await soaked(soak, own_valkey.url, tmp_path, disturb=restarting)
-    shown("A long soak with appendfsync everysec", result, kills=restarting.kills)
+    shown("A long soak with appendfsync no", result, kills=restarting.kills)
     assert result.violations() == {}
     assert restarting.kills >= 10

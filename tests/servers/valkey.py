@@ -28,6 +28,8 @@ SETTINGS = {
     "enable-debug-command": "local",
     "repl-diskless-sync-delay": "0",
 }
+KEEPING = {"appendonly": "yes", "appendfsync": "no"}
+"""Nothing is lost with the process. `everysec` does not write while a sync is under way, and acknowledges all the same."""
 
 
 class ValkeyServer(Server):
@@ -39,7 +41,7 @@ class ValkeyServer(Server):
     def __init__(self, folder: Path | None = None, **settings: str) -> None:
         """`settings` are those of valkey.conf, `maxmemory_policy="allkeys-lru"` for example.
 
-        It forgets everything when it stops, unless told otherwise: `appendonly="yes"` loses nothing by being killed.
+        It forgets everything when it stops, unless told otherwise; with `KEEPING` it loses nothing by being killed.
         """
         super().__init__(folder)
         self.settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}
