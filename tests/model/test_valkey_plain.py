@@ -109,9 +109,11 @@ class Queue:
 
     @property
     def records(self) -> tuple[Any, Any]:
-        """All there is in it."""
+        """All there is in it, but for when it came into being, which no two queues share."""
         data, index = self._keys
-        return self._client.hgetall(data), self._client.zrange(index, 0, -1)
+        known = self._client.hgetall(data)
+        known.pop(b"mborn", None)
+        return known, self._client.zrange(index, 0, -1)
 
     def _exchange(self, ends: list[tuple[int, Move, bool]], limit: int, stock: int) -> Any:
         done = [

@@ -14,6 +14,10 @@ from servers.valkey import ValkeyServer
 from stage import PATIENCE, Stage, eventually
 
 from onejob import App, LeaseLost, ResultGone, State
+from onejob.core.job import WorkerId
+from onejob.store import Ask
+from onejob.stores.valkey.store import ValkeyStore
+from onejob.testing.conformance.steps import beat, job, put
 
 LEASE = 3.0
 NOTICE = "the server has lost queue 'default'"
@@ -105,6 +109,33 @@ async def test_a_handler_that_ignores_it_is_refused_when_it_ends(
 
 async def _runs(app: App) -> bool:
     return any(counts.get("running") for counts in (await app.store.counts()).values())
+
+
+async def test_who_comes_second_notices_with_his_next_heartbeat(
+    own_valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask = Ask(WorkerId("w"), ("q",), 1)
+    first, second = ValkeyStore(own_valkey.url), ValkeyStore(own_valkey.url)
+    try:
+        lost = job()
+        await put(first, lost)
+        await first.claim(ask)
+        await beat(first)
+        flush(own_valkey)
+        await put(second, job())
+        await beat(second, "other")
+        assert said(caplog, "the server has lost") == []
+        for _ in range(3):
+            await put(first, job())
+            assert (await beat(first)).held == {}
+        assert await first.job(lost.id) is None
+        assert len((await first.claim(ask)).jobs) == 1
+        assert inspect_layout(own_valkey.url) == []
+    finally:
+        await first.close()
+        await second.close()
+    assert len(said(caplog, "the server has lost queue 'q'")) == 1
+    assert len(said(caplog, DESK_NOTICE)) == 1
 
 
 async def test_a_node_of_a_cluster_that_is_wiped_takes_only_its_own_queues_along(

@@ -200,11 +200,11 @@ def _picture(queue: Queue) -> dict[str, Any]:
         "lanes": queue.lanes,
     }
     others = {
-        letter: {name: value for name, value in some.items() if letter != "i" and not _numbers(letter, name)}
+        letter: {name: value for name, value in some.items() if letter != "i" and not _goes_by_time(letter, name)}
         for letter, some in queue.others.items()
     }
     return {"heads": heads, **records, "others": others, "index": queue.index}
 
 
-def _numbers(letter: str, name: bytes) -> bool:
-    return letter == "m" and name[:1] == b"o"
+def _goes_by_time(letter: str, name: bytes) -> bool:
+    return letter == "m" and (name == b"born" or name[:1] == b"o")

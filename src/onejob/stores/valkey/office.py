@@ -99,6 +99,8 @@ class Office:
         self._registered: set[str] = set()
         self._seen: set[str] = set()
         """Queues that had something in them."""
+        self._born: dict[str, bytes | None] = {}
+        """When queues came into being, of those that this process has been told."""
         self._places: OrderedDict[bytes, str] = OrderedDict()
 
     async def call(
@@ -178,8 +180,17 @@ class Office:
         """Let the desk know of queues before anything is in them."""
         new = [queue for queue in queues if queue not in self._registered]
         if new:
-            await self._ask("register", DESK, (new, False), None)  # delivers nothing: deliveries register
+            answer, _ = await self._ask(
+                "register", DESK, (new, False), None
+            )  # no delivery: deliveries register
+            await self.compare_birth(DESK, answer[1])
             self._registered.update(new)
+
+    async def compare_birth(self, queue: str, born: bytes | None) -> None:
+        """Notice that a queue was lost and has come into being again by what somebody else did."""
+        if self._born.setdefault(queue, born) != born:
+            await self._notice(queue)
+            self._born[queue] = born
 
     def remember(self, ids: Iterable[bytes], queue: str) -> None:
         """Where jobs are, for who asks by their ids alone. From any thread."""
@@ -285,7 +296,8 @@ class Office:
         )
 
     async def _notice(self, queue: str) -> None:
-        """A queue has just come into being; if it had been there before, the server has lost it."""
+        """A queue has come into being; if it had been there before, the server has lost it."""
+        self._born.pop(queue, None)
         if queue in self._seen:
             self._seen.discard(queue)
             self._registered.clear()

@@ -117,12 +117,13 @@ class Working:
         progress = [(id_blob(id), blob(what)) for id, what in beat.progress.items()]
         record = (worker, beat.queues, beat.host, beat.pid, beat.concurrency, beat.lease, False)
         queues = await self._places(worker) | set(beat.queues)
-        found, alive_until = await asyncio.gather(
+        found, (alive_until, born) = await asyncio.gather(
             asyncio.gather(
                 *(self._beat_in(queue, worker, beat.lease, progress, now) for queue in sorted(queues))
             ),
             office.call("register", DESK, (sorted(queues), record), now=now, beat=True),
         )
+        await office.compare_birth(DESK, born)
         self._alive_until[worker] = alive_until
         held: dict[JobId, bytes] = {}
         aborting: set[JobId] = set()
@@ -142,7 +143,8 @@ class Working:
         behind: object = False
         while True:
             words = worker, lease, progress[:PORTION], behind
-            rows, last = await self._office.call("beat", queue, words, now=now, beat=True)
+            rows, last, born = await self._office.call("beat", queue, words, now=now, beat=True)
+            await self._office.compare_birth(queue, born)
             held += rows
             progress = progress[PORTION:]
             if last is None and not progress:
@@ -212,9 +214,10 @@ class Working:
     async def _register(self, ask: Ask, now: int | None) -> None:
         """Note once from where a worker claims; who has not beaten yet is made known by that."""
         record = (ask.worker, (), "", 0, 0, GRACE, True)
-        self._alive_until[ask.worker] = await self._office.call(
+        self._alive_until[ask.worker], born = await self._office.call(
             "register", DESK, (ask.queues, record), now=now
         )
+        await self._office.compare_birth(DESK, born)
         (await self._places(ask.worker)).update(ask.queues)
 
     async def _places(self, worker: WorkerId) -> set[str]:

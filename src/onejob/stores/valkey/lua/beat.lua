@@ -1,6 +1,6 @@
 -- beat: prolong a worker's leases in a queue, and read what it still holds there, some at a time.
 -- in: worker, for how long, progress, behind which job or false · out: id, lease and whether it is asked to stop, of each job it
--- holds, and behind which one to go on or false
+-- holds, and behind which one to go on or false; when the queue was born
 --! works
 
 local PAGE = 500
@@ -26,4 +26,4 @@ for place = 1, #held do
   local head = head_of(held[place])
   held[place] = { held[place], head[LEASE], head[ABORTING] }
 end
-return reply({ held, behind })
+return reply({ held, behind, call('HGET', DATA, 'mborn') })

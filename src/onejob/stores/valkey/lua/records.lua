@@ -3,7 +3,7 @@
 -- likewise, so that it is ordered by their bytes. Which members a job has is a function of its head alone.
 --
 -- data   j id head · c id card · r id result · e id error · p id progress · b id blockers · k digest key · n digest
---        absorbed · l lane limits · w worker alive until · i source messages taken · o target number message · m… counts
+--        absorbed · l lane limits · w worker alive until · i source messages taken · o target number message · mborn when it came into being · m… counts
 -- index  O seq id (all, by acceptance) · R rank id (claimable) · D due id · E due id (in a lane) · X expires id ·
 --        W worker id (running) · Z state ended id (chains that are over) · K since digest · G forget digest ·
 --        f chain id (follows) · g chain id queue (follows, elsewhere) · a chain id queue (waits) · A chain id queue (waits, or has yet to read) · h id chain (is
@@ -93,7 +93,8 @@ local function open(field, other)
   counts[RUNNING], counts[COMPLETED] = tonumber(found[4] or 0), tonumber(found[5] or 0)
   counts[DELAYED], limits_text = tonumber(found[6] or 0), found[7]
   if not format then
-    call('HSET', DATA, 'm', FORMAT)
+    local time = call('TIME')
+    call('HSET', DATA, 'm', FORMAT, 'mborn', time[1] .. '.' .. time[2] .. ' ' .. (sender or '')) -- never the same again
     call('ZADD', INDEX, 0, '')
     fresh = true
   elseif format ~= FORMAT then

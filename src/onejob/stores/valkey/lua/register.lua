@@ -1,7 +1,7 @@
 -- register: the store's desk knows which queues there are, and which workers.
 -- in: queues, a worker or false: id, queues served, host, pid, concurrency, for how long it lives, and whether that counts only
 -- if it is not known
--- out: until when the worker is alive
+-- out: until when the worker is alive, when the desk was born
 --! works
 
 local asked = unpack_record(ARGV[3])
@@ -13,4 +13,4 @@ if worker and not (record and worker[7]) then
   add('U' .. worker[1])
   set('u', worker[1], record)
 end
-return reply(record and record[8] or false)
+return reply({ record and record[8] or false, call('HGET', DATA, 'mborn') })
