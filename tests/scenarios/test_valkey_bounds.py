@@ -25,6 +25,7 @@ from onejob.core.schedule import Definition, Template
 from onejob.core.schedule import put as put_schedule
 from onejob.store import Amended, Amendment, Ask, Beat, JobFilter, Settled
 from onejob.stores.valkey.client import Client
+from onejob.stores.valkey.office import Office
 from onejob.stores.valkey.store import ValkeyStore
 from onejob.testing.clock import FakeClock
 from onejob.testing.conformance.steps import AT_ONCE, LEASE, beat, job, put
@@ -70,22 +71,28 @@ class Meter:
 
 @pytest.fixture
 def meter(own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meter]:
-    meter, ask, under_way = Meter(own_valkey), Client.ask_at, Lock()
+    meter = Meter(own_valkey)
+    weigh(meter, monkeypatch)
+    yield meter
+    meter.close()
 
-    async def metered(self: Client, *arguments: Any) -> Any:
+
+def weigh(measure: Meter | Scales, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a measure note what each call took."""
+    ask, under_way = Client.ask_at, Lock()
+
+    async def weighed(self: Client, *arguments: Any) -> Any:
         # One at a time, whichever thread it comes from: the server counts all commands together.
         await asyncio.to_thread(under_way.acquire)
         try:
-            before = meter.look()
+            before: Any = measure.look()
             answer = await ask(self, *arguments)
-            meter.note(before)
+            measure.note(before)
         finally:
             under_way.release()
         return answer
 
-    monkeypatch.setattr(Client, "ask_at", metered)
-    yield meter
-    meter.close()
+    monkeypatch.setattr(Client, "ask_at", weighed)
 
 
 @pytest.fixture
@@ -98,6 +105,34 @@ def store(own_valkey: ValkeyServer, meter: Meter, clock: FakeClock) -> Iterator[
     store = ValkeyStore(own_valkey.url, clock=clock)
     yield store
     asyncio.run(store.close())
+
+
+class Scales:
+    """How many bytes a call brings and takes away, and by how many what the server holds grows; the most of any one of them."""
+
+    def __init__(self, server: ValkeyServer) -> None:
+        self._client = driver.Valkey(port=server.port)
+        self.moved = self.grown = 0
+
+    def look(self) -> tuple[int, int]:
+        """Bytes that went over the network so far, and bytes that are held."""
+        found = self._client.info("stats", "memory")
+        return found["total_net_input_bytes"] + found["total_net_output_bytes"], found["used_memory_dataset"]
+
+    def note(self, before: tuple[int, int]) -> None:
+        moved, held = self.look()
+        self.moved, self.grown = max(self.moved, moved - before[0]), max(self.grown, held - before[1])
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture
+def scales(own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scales]:
+    scales = Scales(own_valkey)
+    weigh(scales, monkeypatch)
+    yield scales
+    scales.close()
 
 
 async def filled(store: ValkeyStore, **settings: Any) -> list[NewJob]:
@@ -121,11 +156,13 @@ async def run_all(store: ValkeyStore, move: Move = Move.COMPLETE) -> int:
     return count
 
 
-async def emptied(store: ValkeyStore, clock: FakeClock) -> None:
-    """Prune until nothing is left."""
+async def emptied(store: ValkeyStore, clock: FakeClock) -> int:
+    """Prune until nothing is left; how many there were."""
     clock.advance(1)
-    while (await store.prune(AT_ONCE, 1_000)).more:
-        pass
+    count = (found := await store.prune(AT_ONCE, 1_000)).jobs
+    while found.more:
+        count += (found := await store.prune(AT_ONCE, 1_000)).jobs
+    return count
 
 
 @pytest.mark.parametrize("kind", ["plain", "keyed", "delayed", "expiring"])
@@ -145,6 +182,124 @@ async def test_many_jobs_come_run_and_go(
     assert await run_all(store) == (0 if kind == "expiring" else MANY)
     await emptied(store, clock)
     assert (inspect_layout(own_valkey.url), left_over(own_valkey.url)) == ([], [])
+    assert meter.most <= MOST
+
+
+HEAVY, WEIGHT = 250, 200_000
+"""As many as one call deals with, and how many bytes each has."""
+HEAVIEST = 5_000_000
+"""Bytes of one call: twice as much as it may begin with, and a little."""
+
+
+async def test_heavy_jobs_come_run_fail_are_buried_and_bring_results_a_few_at_a_time(
+    own_valkey: ValkeyServer, clock: FakeClock, scales: Scales
+) -> None:
+    store = ValkeyStore(own_valkey.url, clock=clock)
+    load = b'"' + b"x" * WEIGHT + b'"'
+    try:
+        await store.enqueue([msgspec.structs.replace(job(), payload=load) for _ in range(HEAVY)])
+        await beat(store)
+        claimed = (await store.claim(Ask(WorkerId("w"), ("q",), HEAVY))).jobs
+        assert [one.payload for one in claimed] == [load] * HEAVY
+        clock.advance(LEASE)
+        assert [one.job.payload for one in await store.expired(HEAVY)][:10] == [load] * 10
+        await beat(store)
+        buried = [Settlement(one.lease, Move.FAIL, error="no", dead_letter="graves") for one in claimed]
+        assert (await store.settle(buried)).settled == [Settled.DONE] * HEAVY
+        assert (await store.counts())["graves"][State.WAITING] == HEAVY
+        ask = Ask(WorkerId("w"), ("graves",), HEAVY - 1, stock=1)
+        copies = (await store.claim(ask)).jobs
+        assert len({one.lease.id for one in copies}) == HEAVY
+        done = [Settlement(one.lease, Move.COMPLETE, result=load) for one in copies]
+        assert (await store.settle(done)).settled == [Settled.DONE] * HEAVY
+        await emptied(store, clock)
+        assert (inspect_layout(own_valkey.url), left_over(own_valkey.url)) == ([], [])
+    finally:
+        await store.close()
+    assert scales.moved <= HEAVIEST
+    assert scales.grown <= 2 * HEAVIEST, "a copy, and a message that brings it"
+
+
+async def test_to_remove_a_job_costs_no_commands_of_its_own(
+    store: ValkeyStore, clock: FakeClock, meter: Meter
+) -> None:
+    for _ in range(2):
+        await filled(store)
+    assert await run_all(store) == 2 * MANY
+    before = meter.look()[0]
+    assert await emptied(store, clock) == 2 * MANY
+    metering = 4 * 2 * MANY / 250
+    assert meter.look()[0] - before - metering <= 2 * MANY
+
+
+FOLLOWERS = 3 * MANY
+FOLLOW = Unique(queued="run", running="follow", completed="run", failed="run")
+
+
+async def followed(store: ValkeyStore) -> Claimed:
+    """A running job that many follow."""
+    first = job(key="k", unique=FOLLOW)
+    await put(store, first)
+    await beat(store)
+    [running] = (await store.claim(Ask(WorkerId("w"), ("q",), 1))).jobs
+    for _ in range(6):
+        await store.enqueue([job(key="k", unique=FOLLOW) for _ in range(FOLLOWERS // 6)])
+    assert (await store.counts())["q"] == {State.RUNNING: 1, State.BLOCKED: FOLLOWERS}
+    return running
+
+
+async def test_a_job_that_many_follow_lets_them_go_some_at_a_time(
+    store: ValkeyStore, clock: FakeClock, meter: Meter, own_valkey: ValkeyServer
+) -> None:
+    running = await followed(store)
+    meter.most = 0
+    await store.settle([Settlement(running.lease, Move.COMPLETE)])
+    assert meter.most <= MOST
+    assert (await store.counts())["q"] == {State.COMPLETED: 1, State.WAITING: FOLLOWERS}
+    assert inspect_layout(own_valkey.url) == []
+    assert await run_all(store) == FOLLOWERS
+    await emptied(store, clock)
+    assert (inspect_layout(own_valkey.url), left_over(own_valkey.url)) == ([], [])
+
+
+async def test_a_job_that_runs_again_before_all_who_follow_it_have_gone_is_followed_by_the_rest(
+    store: ValkeyStore, own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await followed(store)
+    monkeypatch.setattr(Office, "deliver", _nobody_delivers)
+    await store.settle([Settlement(running.lease, Move.FAIL, error="no")])
+    gone = (await store.counts())["q"][State.WAITING]
+    assert 0 < gone < FOLLOWERS, "its worker died in the midst of it"
+    assert await store.amend([running.lease.id], Amendment.RETRY) == [Amended.RETRIED]
+    monkeypatch.undo()
+    await store.expired(1)
+    assert (await store.counts())["q"] == {State.WAITING: gone + 1, State.BLOCKED: FOLLOWERS - gone}
+    assert await run_all(store) == FOLLOWERS + 1
+    assert inspect_layout(own_valkey.url) == []
+
+
+async def _nobody_delivers(*_: Any, **__: Any) -> None:
+    """What was left in an outbox stays there."""
+
+
+async def test_a_rescuer_reads_of_many_dead_workers_only_what_it_can_rescue(
+    store: ValkeyStore, clock: FakeClock, meter: Meter
+) -> None:
+    limit, workers = 250, 20
+    for _ in range(4):
+        await filled(store)
+    for number in range(workers):
+        await beat(store, f"w{number}")
+        clock.advance(1)
+        claimed = (await store.claim(Ask(WorkerId(f"w{number}"), ("q",), limit))).jobs
+        assert len(claimed) == limit
+    clock.advance(LEASE)
+    left, meter.most = limit * workers, 0
+    while found := await store.expired(limit):
+        assert len(found) == limit
+        await store.settle([Settlement(one.job.lease, Move.COMPLETE) for one in found])
+        left -= limit
+    assert left == 0
     assert meter.most <= MOST
 
 

@@ -14,9 +14,10 @@ from onejob.core.errors import StoreBusy
 from onejob.core.job import NewJob
 from onejob.ids import new_id
 from onejob.stores.valkey import enqueue as module
+from onejob.stores.valkey.bounds import PORTION
 from onejob.stores.valkey.enqueue import enqueue
 from onejob.stores.valkey.failures import outcome
-from onejob.stores.valkey.office import PORTION, Office
+from onejob.stores.valkey.office import Office
 
 JOBS = [NewJob(new_id(), "default", "task", b"{}", None) for _ in range(3 * PORTION)]
 

@@ -15,8 +15,9 @@ from onejob.core.job import ChainId, Job, JobId, State
 from onejob.sql.ids import id_from_bytes
 from onejob.store import Blocker
 from onejob.stores.valkey.asking import everywhere, together
+from onejob.stores.valkey.bounds import PORTION
 from onejob.stores.valkey.forms import STATES, raw_id, text_of
-from onejob.stores.valkey.office import PORTION, Office, portions
+from onejob.stores.valkey.office import Office, portions
 from onejob.stores.valkey.showing import job_of
 from onejob.stores.valkey.wire import blob, blob_or_false, blobs
 

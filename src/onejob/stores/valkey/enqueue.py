@@ -12,10 +12,11 @@ from onejob.core.job import NewJob
 from onejob.core.judge import Answer, Outcome
 from onejob.sql.ids import id_to_bytes
 from onejob.stores.valkey import blocking
+from onejob.stores.valkey.bounds import MOST_BYTES, PORTION
 from onejob.stores.valkey.failures import admit
 from onejob.stores.valkey.forms import answer_of
 from onejob.stores.valkey.newcomers import Waited, newcomers
-from onejob.stores.valkey.office import PORTION, Office, ThreadLine, portions
+from onejob.stores.valkey.office import Office, ThreadLine, portions
 
 Absorb = Callable[[Sequence[Absorbed], str], None]
 """Count duplicates of a queue."""
@@ -27,11 +28,16 @@ async def enqueue(office: Office, jobs: Sequence[NewJob], absorb: Absorb, now: i
     queues = {job.queue for job in jobs}
     if not office.knows(queues):
         await office.register(queues)
-    if len(jobs) <= PORTION and len(queues) == 1 and not waits:
+    small = len(jobs) <= PORTION and sum([len(job.payload) for job in jobs]) <= MOST_BYTES
+    if small and len(queues) == 1 and not waits:
         queue = jobs[0].queue
         rows = await office.call("enqueue", queue, newcomers(jobs, waits), now=now)
         return _read(office, queue, jobs, rows, absorb)
-    calls = [(queue, places) for queue, whole in _by_queue(jobs, waits) for places in portions(whole)]
+    calls = [
+        (queue, places)
+        for queue, whole in _by_queue(jobs, waits)
+        for places in portions(whole, lambda place: len(jobs[place].payload))
+    ]
     return await _in_turn(office, jobs, calls, waits, absorb, now=now)
 
 

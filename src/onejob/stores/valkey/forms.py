@@ -119,6 +119,12 @@ def settlement(one: Settlement, waits: Sequence[Waited] = (), instead: Job | Non
     )
 
 
+def brings(one: Settlement) -> int:
+    """How many bytes a settlement brings, but for a few."""
+    then = 0 if one.then is None else len(one.then.payload)
+    return then + len(one.result or b"") + len(one.error or "")
+
+
 def _other_task(found: Job, asked: NewJob | None) -> str | bool:
     """The task of a job that is there instead of another; False if it is the same in all that counts."""
     same = asked is not None and (found.task, found.payload) == (asked.task, asked.payload)

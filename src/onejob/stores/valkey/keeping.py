@@ -11,7 +11,8 @@ from onejob.core.lane import QueueChange, QueueLimits
 from onejob.sql.ids import id_from_bytes
 from onejob.sql.lanes import limits_of
 from onejob.store import Pruned, Retention
-from onejob.stores.valkey.office import DESK, PORTION, Delivered, Office, portions
+from onejob.stores.valkey.bounds import PORTION
+from onejob.stores.valkey.office import DESK, Delivered, Office, portions
 from onejob.stores.valkey.wire import blob, id_blob
 
 DEAD_WORKER_KEPT: Final = 24 * 3600_000

@@ -17,6 +17,7 @@ from onejob.sql.ids import id_to_bytes
 from onejob.store import Page
 from onejob.stores.valkey import cursors
 from onejob.stores.valkey.asking import everywhere, together
+from onejob.stores.valkey.bounds import PORTION
 from onejob.stores.valkey.chain_views import jobs_of_chain
 from onejob.stores.valkey.forms import STATES
 from onejob.stores.valkey.matching import Matching, whole_ids
@@ -25,7 +26,7 @@ from onejob.stores.valkey.showing import load
 from onejob.stores.valkey.streams import Found, Stream, Walk, found_in, take, walked
 from onejob.stores.valkey.wire import blob_or_false, blobs
 
-FULL_PAGE: Final = 250
+FULL_PAGE: Final = PORTION
 """Jobs that a script looks at in one call, at most."""
 SMALL_PAGE: Final = 20
 FEW: Final = 5_000

@@ -16,12 +16,11 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from onejob.stores.valkey.bounds import MOST_BYTES, PORTION
 from onejob.stores.valkey.wire import blob, blobs
 
 DESK: Final = ""
 """The queue without a name."""
-PORTION: Final = 250
-"""So many jobs one call deals with, at most: while a script runs, the server does nothing else."""
 AT_ONCE: Final = 100
 """Messages that are delivered by one call."""
 REMEMBERED: Final = 10_000
@@ -54,10 +53,17 @@ class ThreadLine(NamedTuple):
     tell: Tell
 
 
-def portions(whole: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Some at a time, in order."""
-    for at in range(0, len(whole), PORTION):
-        yield whole[at : at + PORTION]
+def portions(whole: Sequence[T], size: Callable[[T], int] | None = None) -> Iterator[Sequence[T]]:
+    """Some at a time, in order; `size` says how many bytes one brings."""
+    first = brought = 0
+    for place, one in enumerate(whole):
+        if place - first == PORTION or brought > MOST_BYTES:
+            yield whole[first:place]
+            first, brought = place, 0
+        if size is not None:
+            brought += size(one)
+    if first < len(whole):
+        yield whole[first:]
 
 
 class Delivered(msgspec.Struct):

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from onejob.core.chain import stranded
 from onejob.core.job import ChainId
 from onejob.core.lifecycle import EXPIRED
+from onejob.stores.valkey.bounds import GRACE, MOST_BYTES, PORTION
 
 _FOLDER: Final = Path(__file__).parent / "lua"
 _PARTS: Final = (
@@ -45,7 +46,13 @@ _FLAGS: Final = {"reads": "no-writes", "grows": "", "works": "allow-oom"}
 _CONSTANTS: Final = re.compile(
     r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ((?:[0-9]+|'[^']*')(?:, (?:[0-9]+|'[^']*'))*)$", re.MULTILINE
 )
-_TEXTS: Final = {"stranded": stranded(ChainId("%s"), "%s", None), "expired": EXPIRED}
+_GIVEN: Final = {
+    "stranded": stranded(ChainId("%s"), "%s", None),
+    "expired": EXPIRED,
+    "portion": str(PORTION),
+    "bytes": str(MOST_BYTES),
+    "grace": str(GRACE),
+}
 
 
 class Library(NamedTuple):
@@ -144,4 +151,4 @@ def _constants(text: str) -> dict[str, str]:
 
 def _read(name: str) -> str:
     text = (_FOLDER / f"{name}.lua").read_text("utf-8")
-    return re.sub(r"/\* ([a-z]+) \*/", lambda match: _TEXTS[match[1]], text)
+    return re.sub(r"/\* ([a-z]+) \*/", lambda match: _GIVEN[match[1]], text)

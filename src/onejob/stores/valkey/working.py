@@ -14,12 +14,11 @@ from onejob.core.lifecycle import Move, Settlement, in_turn
 from onejob.sql.ids import id_from_bytes, id_to_bytes
 from onejob.store import Ask, Beat, Claims, Expired, Pulse, Settled, SettleReply
 from onejob.stores.valkey import blocking, inspect
-from onejob.stores.valkey.forms import LEASE_BYTES, claimed, settlement
-from onejob.stores.valkey.office import DESK, PORTION, Office, portions
+from onejob.stores.valkey.bounds import GRACE, PORTION
+from onejob.stores.valkey.forms import LEASE_BYTES, brings, claimed, settlement
+from onejob.stores.valkey.office import DESK, Office, portions
 from onejob.stores.valkey.wire import blob, id_blob
 
-GRACE: Final = 60_000
-"""How long a worker that claims before its first beat counts as alive (ms)."""
 _BEHIND_ALL: Final = b"\xff" * 17
 """No id comes after it."""
 
@@ -90,11 +89,17 @@ class Working:
                 forms[place] = form
                 by_queue.setdefault(queue, []).append(place)
         first = None if claiming is None else claiming.next_queue
-        calls = [(queue, some) for queue, places in by_queue.items() for some in portions(places)]
-        calls.sort(key=lambda call: call[0] == first)  # what is claimed comes last
-        for number, (queue, some) in enumerate(calls, 1):
+        calls = deque(
+            (queue, some)
+            for queue, places in sorted(
+                by_queue.items(), key=lambda one: one[0] == first
+            )  # what is claimed comes last
+            for some in portions(places, lambda place: brings(settling.done[place]))
+        )
+        while calls:
+            queue, some = calls.popleft()
             wish = None
-            if claiming is not None and queue == first and number == len(calls):
+            if claiming is not None and queue == first and not calls:
                 wish = self._wish(claiming)
             rows, claims = await self._office.call(
                 "settle",
@@ -104,10 +109,12 @@ class Working:
             )
             gone += [
                 settling.ids[place]
-                for place, row in zip(some, rows, strict=True)
+                for place, row in zip(some[: len(rows)], rows, strict=True)
                 if not settling.note(place, row)
             ]
-            if claiming is not None and wish is not None:
+            if len(rows) < len(some):
+                calls.appendleft((queue, some[len(rows) :]))
+            elif claiming is not None and wish is not None:
                 self._take(claiming, queue, claims, wish.token)
         return gone
 

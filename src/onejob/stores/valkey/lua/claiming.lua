@@ -1,7 +1,9 @@
 -- claim: start waiting jobs for one worker, within the limits of their queue. Which job of a lane may start now has been
 -- settled before: only those wait.
 
-local AT_A_TIME, GRACE = 250, 60000
+local AT_A_TIME, GRACE = /* portion */, /* grace */
+-- So many cards are read before one looks how big they were.
+local CARDS = 10
 
 local function first_time(kind)
   local member = range(kind, 1)[1]
@@ -95,6 +97,7 @@ local function claim(worker, limit, lease, alive_until, stock)
   local limits = queue_limits()
   if limits[Q_PAUSED] then return { jobs, more_overdue and 0 or false, 0 } end
   local complete, next_delayed, next_laned, next_opening = promote()
+  local more = not complete
   if complete then
     local room, opens = room_of(limits)
     local slots = math.min(limit, room)
@@ -104,10 +107,17 @@ local function claim(worker, limit, lease, alive_until, stock)
       local held, running = pack_bytes('>Bc0Bc0', #lease, lease, #worker, worker), 'W' .. worker .. '\0'
       for place = 1, #members do ids[place] = sub(members[place], -16) end
       fetch('j', ids, head_texts)
-      fetch('c', ids, card_texts)
-      local special = false
+      local special, bytes = false, 0
       for place = 1, #ids do
         local id = ids[place]
+        if place % CARDS == 1 then
+          if bytes > MOST_BYTES then
+            more = true
+            break
+          end
+          fetch('c', ids, card_texts, place, place + CARDS - 1)
+        end
+        bytes = bytes + #card_texts[id]
         special = special or wanted > slots and not fits_stock(id)
         if special and #jobs >= slots then break end
         local text = start_plain(id, members[place], started, held, running)
@@ -135,5 +145,5 @@ local function claim(worker, limit, lease, alive_until, stock)
   if next_laned == NOW then next_laned = first_time('E') end
   if next_opening or lanes_open then next_opening = first_time('L') end
   soonest = earlier(next_delayed, earlier(next_laned, earlier(next_opening, soonest)))
-  return { jobs, soonest and math.max(soonest - NOW, 0) or false, complete and 0 or 1 }
+  return { jobs, soonest and math.max(soonest - NOW, 0) or false, more and 1 or 0 }
 end

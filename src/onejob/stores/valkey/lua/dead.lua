@@ -3,7 +3,7 @@
 -- out: jobs, and before which number to go on or false
 --! reads
 
-local LOOKS, FEWEST = 250, 10
+local LOOKS, FEWEST = /* portion */, 10
 
 local asked = unpack_record(ARGV[3])
 local before, limit, choice = asked[1] and number(asked[1]) or TOP, asked[2], asked[3]

@@ -3,7 +3,7 @@
 -- out: line, how many, the newest and its number and when it was buried, and when the first and the last were; from where on
 --! reads
 
-local LOOKS = 250
+local LOOKS = /* portion */
 
 local asked = unpack_record(ARGV[3])
 local start = asked[1] and 'd' .. asked[1] .. '\0' or 'd'

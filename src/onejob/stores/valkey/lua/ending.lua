@@ -205,8 +205,11 @@ local function finish(id, state, error)
 end
 
 -- A copy of a job that has failed waits in another queue.
+local copied
+on_begin(function() copied = 0 end)
 local function bury(id, queue, copy)
   local head, card = head_of(id), card_of(id)
+  copied = copied + #card[PAYLOAD]
   local options = card[OPTIONS]
   if card[GRAVE] then options = card[GRAVE][2] end
   post(queue, 'bury', copy, card[TASK], card[PAYLOAD], options, head[PRIORITY], card[MAX_CRASHES], card[ITEMS],

@@ -2,7 +2,7 @@
 -- in: before which number or false, how many at most, a choice · out: jobs, and before which number to go on or false
 --! reads
 
-local MEMBERS, LOOKS = 4000, 250
+local MEMBERS, LOOKS = 4000, /* portion */
 
 local asked = unpack_record(ARGV[3])
 local limit, choice = asked[2], asked[3]

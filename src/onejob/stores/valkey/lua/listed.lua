@@ -3,7 +3,7 @@
 -- out: jobs, how many had the states, at which beginning and from which member to go on or false
 --! reads
 
-local LOOKS = 250
+local LOOKS = /* portion */
 
 local asked = unpack_record(ARGV[3])
 local beginnings, at, from, choice = asked[1], asked[2], asked[3], asked[4]

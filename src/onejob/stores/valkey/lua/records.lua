@@ -43,6 +43,8 @@ local NOT_READY, READY, HAS_SLOT, KEEPS_SLOT = 0, 1, 2, 3
 local LATEST = 281474976710655
 local TOP = '\255\255\255\255\255\255\255\255' -- above whatever a member goes on with
 local FORMAT = '2' -- of all this
+-- How much of payloads, results and errors one call moves.
+local MOST_BYTES = /* bytes */
 
 -- What one call knows and has yet to write. A library lives on: every call begins by forgetting what the last one knew.
 local heads, cards, keys, head_texts, card_texts, key_texts -- false: not there
@@ -245,10 +247,10 @@ local function other_members(id, head)
   return first, second, head[EXPIRES] and QUEUED[state] and 'X' .. instant(head[EXPIRES]) .. id
 end
 
--- Reads records of many jobs at once: of each `kind`, those that are not known yet.
-local function fetch(kind, names, texts)
+-- Reads records of many jobs at once: of each `kind`, those that are not known yet; of all names, or of some places.
+local function fetch(kind, names, texts, first, last)
   local wanted, fields, size = {}, {}, 0
-  for place = 1, #names do
+  for place = first or 1, math.min(last or #names, #names) do
     local name = names[place]
     if texts[name] == nil then
       size = size + 1

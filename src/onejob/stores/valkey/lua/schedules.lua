@@ -2,7 +2,7 @@
 -- in: ids or false, where to go on · out: records, and where to go on or false
 --! reads
 
-local PAGE = 250
+local PAGE = /* portion */
 
 local asked, found = unpack_record(ARGV[3]), {}
 local ids, cursor = asked[1], false

@@ -1,6 +1,5 @@
 -- showing: a job as observers see it, and how much of jobs one call reads.
 
-local MOST_BYTES = 2097152
 local read_bytes
 on_begin(function() read_bytes = 0 end)
 
