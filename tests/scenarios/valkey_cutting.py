@@ -200,7 +200,9 @@ def _picture(queue: Queue) -> dict[str, Any]:
         "lanes": queue.lanes,
     }
     others = {
-        letter: {name: value for name, value in some.items() if letter != "i" and not _goes_by_time(letter, name)}
+        letter: {
+            name: value for name, value in some.items() if letter != "i" and not _goes_by_time(letter, name)
+        }
         for letter, some in queue.others.items()
     }
     return {"heads": heads, **records, "others": others, "index": queue.index}

@@ -116,16 +116,31 @@ local function place_queued(id)
   touch(head[LANE])
 end
 
-local function end_key(root, digest, state, instead)
-  for _, member in ipairs(range('f' .. root, -1)) do
-    local id = string.sub(member, -16)
+-- Those who follow a chain that is over go on, or follow another one `instead`, some at a time.
+local function let_follow(root, instead)
+  local here, elsewhere = range('f' .. root, AT_ONCE), range('g' .. root, AT_ONCE)
+  taken = taken + #here
+  for place, member in ipairs(here) do here[place] = sub(member, -16) end
+  fetch('j', here, head_texts)
+  for _, id in ipairs(here) do
     change(id)[FOLLOWS] = instead
     place_queued(id)
   end
-  for _, member in ipairs(range('g' .. root, -1)) do
+  for _, member in ipairs(elsewhere) do
     remove(member)
-    post(string.sub(member, 34), 'unfollow', string.sub(member, 18, 33), root, instead, QUEUE)
+    post(sub(member, 34), 'unfollow', sub(member, 18, 33), root, instead, QUEUE)
   end
+  if #here == AT_ONCE or #elsewhere == AT_ONCE then post_later('let_follow', root, instead) end
+end
+-- The rest of them: unless the chain runs again, whose end they then wait for; and by now nobody may follow the other one.
+function take.let_follow(root, instead)
+  local head, other = head_of(root), instead and head_of(instead)
+  if head and not is_over(head) then return end
+  let_follow(root, other and not is_over(other) and instead)
+end
+
+local function end_key(root, digest, state, instead)
+  let_follow(root, instead)
   local record = key_of(digest)
   if not record then return end
   if record[K_FOLLOWS] == root then
