@@ -26,13 +26,14 @@ async def prune(office: Office, retention: Retention, limit: int, now: int) -> P
         left = limit
         while left > 0:
             delivered, some = Delivered(), min(left, PORTION)
-            removed, forgotten, expired = await office.call(
+            removed, forgotten, expired, cut = await office.call(
                 "prune", queue, (*before, some), now=now, delivered=delivered
             )
             jobs += removed + delivered.dropped
             keys += forgotten
             gone += expired
-            left = left - some if max(removed, forgotten, expired) >= some else 0
+            done = max(removed, forgotten, expired)
+            left = left - done if cut or done >= some else 0
     workers = await _forget_workers(office, now)
     return Pruned(jobs, keys, workers, gone, more=max(jobs, keys, gone) >= limit)
 

@@ -8,10 +8,10 @@ function take.drop(id)
   while true do
     local head = head_of(id)
     if not head or not head[ENDED] then return end
-    local card, next_id, next_queue = card_of(id), head[NEXT], head[NEXT_QUEUE]
+    local next_id, next_queue = head[NEXT], head[NEXT_QUEUE]
     local record = head[DIGEST] and key_of(head[DIGEST])
     if record and record[K_HOLDER] == id then
-      record[K_FINGERPRINT] = card[FINGERPRINT]
+      record[K_FINGERPRINT] = card_of(id)[FINGERPRINT]
       save_key(head[DIGEST], record)
     end
     if head[AWAITED] then

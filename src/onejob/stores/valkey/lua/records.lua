@@ -49,7 +49,7 @@ local MOST_BYTES = /* bytes */
 -- What one call knows and has yet to write. A library lives on: every call begins by forgetting what the last one knew.
 local heads, cards, keys, head_texts, card_texts, key_texts -- false: not there
 local changed, was_states, was_members, was_others, places_changed, unwritten
-local written, added, removed, writes, adds, removals, topics, counted, counts, sequence, numbered, fresh, limits_text
+local written, added, removed, erased, writes, adds, removals, topics, counted, counts, sequence, numbered, fresh, limits_text
 local forgetting = {}
 local function on_begin(forget) forgetting[#forgetting + 1] = forget end
 
@@ -74,7 +74,8 @@ local function forget_all()
   head_texts, card_texts, key_texts = emptied(head_texts), emptied(card_texts), emptied(key_texts)
   changed, was_states, was_members = emptied(changed), emptied(was_states), emptied(was_members)
   was_others, places_changed, unwritten = emptied(was_others), emptied(places_changed), emptied(unwritten)
-  written, added, removed, writes, adds, removals = emptied(written), emptied(added), emptied(removed), 0, 0, 0
+  written, added, removed, erased = emptied(written), emptied(added), emptied(removed), emptied(erased)
+  writes, adds, removals = 0, 0, 0
   topics, counted, counts, sequence, numbered = emptied(topics), emptied(counted), emptied(counts), 0, false
   fresh, limits_text = false, nil
   for place = 1, #forgetting do forgetting[place]() end
@@ -357,7 +358,12 @@ local function gather()
 end
 local function flush()
   gather()
-  if writes == 0 then return end
+  if erased[1] then
+    in_parts('HDEL', DATA, erased)
+    erased = {}
+  elseif writes == 0 then
+    return
+  end
   in_parts('ZREM', INDEX, removed, removals)
   in_parts('ZADD', INDEX, added, adds)
   in_parts('HSET', DATA, written, writes)
@@ -453,21 +459,27 @@ local function create(id, head, card)
   count_state(head[STATE], 1)
 end
 
--- A job that has ended is gone.
+-- A job that has ended is gone, with whatever is written of it.
 local function erase(id)
-  flush()
-  local head, card = job_of(id)
-  local member = member_of(id, head)
-  if member then remove(member) end
-  local first, second, third = other_members(id, head)
-  if first then remove(first) end
-  if second then remove(second) end
-  if third then remove(third) end
-  remove('O' .. number(head[SEQ]) .. id)
-  if card[ORIGIN] then remove('d' .. card[ORIGIN_QUEUE] .. '\0' .. number(head[SEQ]) .. id) end
-  call('HDEL', DATA, 'j' .. id, 'c' .. id, 'r' .. id, 'e' .. id, 'p' .. id, 'b' .. id)
+  if places_changed[id] or unwritten[id] then flush() end -- what it was is about to be written
+  local head, text = head_of(id), card_text_of(id)
+  local _, _, _, _, more_at, payload_at = card_parts(text)
+  local origin = payload_at > more_at and card_of(id)[ORIGIN_QUEUE]
+  replace_later(member_of(id, head), false)
+  if head[HAS_MORE] then
+    local first, second, third = other_members(id, head)
+    replace_later(first, false)
+    replace_later(second, false)
+    replace_later(third, false)
+  end
+  remove_later('O' .. number(head[SEQ]) .. id)
+  if origin then remove_later('d' .. origin .. '\0' .. number(head[SEQ]) .. id) end
+  local size = #erased
+  erased[size + 1], erased[size + 2], erased[size + 3], erased[size + 4] = 'j' .. id, 'c' .. id, 'r' .. id, 'p' .. id
+  if head[HAS_ERROR] then erased[#erased + 1] = 'e' .. id end
+  if head[BLOCKERS] > 0 then erased[#erased + 1] = 'b' .. id end
   count_state(head[STATE], -1)
-  heads[id], cards[id] = false, false
+  heads[id], cards[id], head_texts[id], card_texts[id] = false, false, false, false
 end
 
 -- Why a job ended, or was not done yet.
