@@ -18,12 +18,12 @@ OWN = "own"
 """Of tables that a test is run with: those in the store's own database."""
 
 
-def stores_for(test: pytest.Metafunc) -> tuple[str, ...]:
-    """The stores that a test is run on."""
+def stores_for(test: pytest.Metafunc) -> tuple[object, ...]:
+    """The stores that a test is run on; what is not asked of the cluster on every run is left for `make torture`."""
     if "database_url" in test.fixturenames:
         return DATABASES
     accepted = next(test.definition.iter_markers("accepts"), None) is not None
-    return (*STORES, CLUSTER) if accepted else STORES
+    return (*STORES, CLUSTER if accepted else pytest.param(CLUSTER, marks=pytest.mark.torture))
 
 
 def is_sense(item: pytest.Item) -> bool:
