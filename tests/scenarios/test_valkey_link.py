@@ -25,7 +25,7 @@ from onejob.core.errors import StoreClosed
 from onejob.forking import PerProcess
 from onejob.stores.valkey.address import parse
 from onejob.stores.valkey.failures import ScriptRefused
-from onejob.stores.valkey.link import Link
+from onejob.stores.valkey.link import LOAD_AGAIN, Link
 from onejob.stores.valkey.scripts import Library
 
 PATIENCE = 30.0
@@ -162,6 +162,50 @@ async def test_where_memory_is_full_before_the_functions_came_scripts_are_sent(
     own_valkey.execute("CONFIG SET maxmemory 1")
     async with linked(own_valkey.url, LIBRARY) as link:
         assert await link.run("pass", [key(link)], [b"x"]) == 1
+
+
+async def test_functions_are_tried_again_after_a_while(own_valkey: ValkeyServer) -> None:
+    own_valkey.execute("CONFIG SET maxmemory 1")
+    async with linked(own_valkey.url, LIBRARY) as link:
+        assert await link.run("pass", [key(link)], [b"x"]) == 1
+        own_valkey.execute("CONFIG SET maxmemory 0")
+        own_valkey.execute("FLUSHALL")
+        assert await add(link, 1) == 1, "for now a script is sent"
+        assert link._sends_scripts_until is not None
+        link._sends_scripts_until -= LOAD_AGAIN
+        assert await link.run("add", [key(link)], [b"2"]) == b"f2"
+
+
+async def test_a_server_that_is_reached_while_one_looks_is_looked_at_after_that(
+    own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    async with linked(own_valkey.url) as link:
+        await add(link, 1)
+        look = link._look
+
+        async def slow_look() -> None:
+            looks.append("looked")
+            if len(looks) == 1:
+                await look()
+                loop.call_soon_threadsafe(begun.set)
+                await asyncio.to_thread(gate.wait)
+            else:
+                loop.call_soon_threadsafe(go_on.set)
+
+        loop, gate = asyncio.get_running_loop(), threading.Event()
+        monkeypatch.setattr(link, "_look", slow_look)
+        link._connected(("127.0.0.1", own_valkey.port), anew=True)
+        await begun.wait()
+        link._connected(("127.0.0.1", own_valkey.port), anew=True)
+        await link.at_home(_nothing)
+        gate.set()
+        await go_on.wait()
+    assert looks == ["looked", "looked"]
+
+
+async def _nothing() -> None: ...
 
 
 async def test_calls_come_from_any_loop_and_thread(valkey_url: str) -> None:

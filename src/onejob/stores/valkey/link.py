@@ -47,6 +47,8 @@ Use = Callable[[Client], Awaitable[T]]
 
 logger = logging.getLogger("onejob")
 _GRACE: Final = 2.0
+LOAD_AGAIN: Final = 60.0
+"""Seconds for which scripts are sent once functions could not be loaded."""
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +83,8 @@ class Link:
         self.address = address
         self._source = source
         self._library = library
+        self._sends_scripts_until: float | None = None
+        """When functions could not be loaded: until they are tried again."""
         self._scripts: dict[str, tuple[str, str]] = {}
         self._home = Home("onejob-valkey", self._hang_up)
         self._topology = Topology(address)
@@ -98,6 +102,8 @@ class Link:
         self._judged: set[str] = set()
         """The processes of servers, by their run ids, that are fit."""
         self._looking_again: asyncio.Task[None] | None = None
+        self._reached_anew = False
+        """Some server was, since one looked last."""
         self._preparing: asyncio.Task[None] | None = None
         self._under_way: deque[None] = deque()
         """As long as there are operations that have not ended, wherever; changed by one step, from any thread."""
@@ -238,12 +244,17 @@ class Link:
 
     def _words(self, call: Call) -> Words:
         """The command that runs a script."""
-        library = self._library
+        library = self._library_in_use()
         if library is None:
             first: Words = "EVALSHA", self._script(call.script)[1]
         else:
             first = "FCALL", library.function(call.script)
         return *first, str(len(call.keys)), *call.keys, *call.args
+
+    def _library_in_use(self) -> Library | None:
+        """The functions, unless scripts are sent instead."""
+        until = self._sends_scripts_until
+        return self._library if until is None or time.monotonic() >= until else None
 
     def _script(self, name: str) -> tuple[str, str]:
         """A script's text, and what the server calls it by."""
@@ -260,25 +271,28 @@ class Link:
         except ServerError as error:
             if not is_unknown_script(error):
                 raise
-        if self._library is not None and await self._load(client, call.keys[0], self._library):
+        library = self._library_in_use()
+        if library is not None and await self._load(client, call.keys[0], library):
             return await client.ask(call.keys[0], self._words(call))
         return await client.ask(call.keys[0], ("EVAL", self._script(call.script)[0], *self._words(call)[2:]))
 
     async def _load(self, client: Client, key: Word, library: Library) -> bool:
-        """Let the server that has a key have the functions; False if that is refused, and scripts are sent from now on."""
+        """Let the server that has a key have the functions; False if that is refused, and scripts are sent for a while."""
         try:
             await client.ask(key, ("FUNCTION", "LOAD", "REPLACE", library.text))
         except ServerError as error:
             if passes(error):
                 raise
-            self._library = None
-            logger.info(
-                "functions cannot be loaded into Valkey at %s, so scripts are sent: %s",
-                self.address.place,
-                error,
-                extra={"event": "store.sends_scripts"},
-            )
+            if self._sends_scripts_until is None:
+                logger.info(
+                    "functions cannot be loaded into Valkey at %s, so scripts are sent: %s",
+                    self.address.place,
+                    error,
+                    extra={"event": "store.sends_scripts"},
+                )
+            self._sends_scripts_until = time.monotonic() + LOAD_AGAIN
             return False
+        self._sends_scripts_until = None
         return True
 
     async def _publish(self, channel: str, message: str) -> None:
@@ -396,12 +410,15 @@ class Link:
             self._home.post(self._look_again)
 
     def _look_again(self) -> None:
+        self._reached_anew = True
         if self._looking_again is None and not self._closed:
             self._looking_again = self._home.spawn(self._keep_looking())
 
     async def _keep_looking(self) -> None:
         try:
-            await self._tries(lambda _client: self._look(), ready=False)
+            while self._reached_anew:
+                self._reached_anew = False
+                await self._tries(lambda _client: self._look(), ready=False)
         except StoreBusy:
             pass  # it is reached again, or else nobody uses it
         except OnejobError as error:

@@ -58,7 +58,8 @@ class Listener:
         self._hear = hear
         self.proven: bool | None = None
         """Whether hints arrive; None if that is not known."""
-        self._warned = False
+        self._said = ""
+        """What lacks, as far as users have been told."""
         self._has_listened = False
         self._test = ""
         self._arrived = asyncio.Event()
@@ -100,7 +101,7 @@ class Listener:
             except ServerError as error:
                 failures += 1
                 if error.code == "NOPERM":
-                    self._do_without()
+                    self._do_without(lacks_right=True)
             except Exception as error:
                 failures = 0 if self.proven else failures + 1
                 logger.debug("hints cannot be listened to, so we poll: %s", error)
@@ -121,34 +122,36 @@ class Listener:
 
     async def _prove(self, connection: Connection, limit: float) -> bool:
         """Send ourselves something on another connection; True if it arrives."""
-        self._test = secrets.token_hex(4)
+        self._test, lacks_right = secrets.token_hex(4), False
         self._arrived.clear()
         self._doubted.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await connection.ask(("PING",))  # is it still there?
-                await self._send_test()
+                lacks_right = await self._send_test()
         self.proven = self._arrived.is_set()
         if not (self.proven or self._has_listened):
-            self._do_without()
+            self._do_without(lacks_right=lacks_right)
         return self.proven
 
-    def _do_without(self) -> None:
-        """Hints do not arrive: say so once."""
+    def _do_without(self, *, lacks_right: bool) -> None:
+        """Hints do not arrive: say so once, and why, if that is known."""
         self.proven = False
-        if self._warned:
+        if self._said in ("a right", "a right" if lacks_right else "silence"):
             return
-        self._warned = True
+        self._said = "a right" if lacks_right else "silence"
+        name = self._channel.name
         logger.warning(
-            "Hints do not arrive from Valkey at %s, so workers look for jobs once a second: this user needs the right "
-            "to use the channel %s (acl setuser … &%s +publish +subscribe).",
+            "Hints do not arrive from Valkey at %s, so workers look for jobs once a second: %s.",
             self._channel.address.place,
-            self._channel.name,
-            self._channel.name,
+            f"this user needs the right to use the channel {name} (acl setuser … &{name} +publish +subscribe)"
+            if lacks_right
+            else f"what was sent on the channel {name} was not heard within {PROOF:g} seconds; it is tried again",
             extra={"event": "store.no_hints"},
         )
 
-    async def _send_test(self) -> None:
+    async def _send_test(self) -> bool:
+        """Send it until it arrives; True if this user may not."""
         while not self._arrived.is_set():  # the first may be sent before the subscription stands
             try:
                 await self._channel.publish(
@@ -158,11 +161,12 @@ class Listener:
                 raise
             except OnejobError as error:
                 logger.debug("a test of the hints was refused: %s", error)
-                return
+                return isinstance(error.__cause__, ServerError) and error.__cause__.code == "NOPERM"
             # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with what it waits for.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_ASK_AGAIN):
                     await self._arrived.wait()
+        return False
 
     def _on_message(self, payload: bytes) -> None:
         sender, *topics = payload.decode(errors="replace").split("\n")
