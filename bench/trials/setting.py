@@ -22,7 +22,7 @@ class Scale:
     loaded: int = 5_000
     resting: float = 10.0
     batches: int = 60
-    claims: int = 300
+    claims: int = 1_000
     starts: int = 20
     sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     """Of stores, from small to large."""
