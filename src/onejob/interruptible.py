@@ -21,6 +21,6 @@ def acquire(lock: threading.Lock) -> None:
 
 
 def until_done(future: concurrent.futures.Future[Any]) -> None:
-    """Wait for a future to have a result."""
-    while not concurrent.futures.wait([future], LOOK).done:
-        pass
+    """Wait for a future to have a result, or to be cancelled."""
+    while not future.done():  # of one that is cancelled, `wait` hears only from an executor
+        concurrent.futures.wait([future], LOOK)

@@ -14,7 +14,7 @@ from onejob.core.errors import DuplicateJob, PayloadMismatch
 from onejob.core.job import JobId, State
 from onejob.core.judge import Answer, Outcome
 from onejob.core.lane import LanePlan
-from onejob.explain import span
+from onejob.core.span import span
 from onejob.plans import Call
 
 R = TypeVar("R")

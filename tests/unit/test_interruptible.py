@@ -58,6 +58,17 @@ def test_a_signal_that_does_not_wake_the_one_who_waits_ends_his_wait_all_the_sam
     thread.join()
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("delay", [0.0, 0.1])
+def test_a_future_that_is_cancelled_is_done(delay: float) -> None:
+    future = concurrent.futures.Future[None]()
+    canceller = threading.Timer(delay, future.cancel)
+    canceller.start()
+    interruptible.until_done(future)
+    assert future.cancelled()
+    canceller.join()
+
+
 def test_what_is_there_is_taken_at_once() -> None:
     lock, future = threading.Lock(), concurrent.futures.Future[int]()
     interruptible.acquire(lock)

@@ -14,7 +14,7 @@ from rich.text import Text
 from onejob.cli.chain_tree import Gap, Node, Tree, run_time, waited
 from onejob.cli.output import fitting, printable, say, style_of
 from onejob.core.job import State
-from onejob.explain import span
+from onejob.core.span import span
 
 COLUMNS: Final = ("job", "state", "task", "ran", "waited", "try", "age", "queue")
 NARROW: Final = ("job", "state", "task", "time")

@@ -20,7 +20,7 @@ from onejob.cli.view import instant, job_data, moment
 from onejob.core.filter import JobFilter
 from onejob.core.job import LIVE, Job, State
 from onejob.core.options import check_name
-from onejob.explain import span
+from onejob.core.span import span
 from onejob.operations import MAX_PLACE
 from onejob.store import Amendment
 

@@ -15,7 +15,7 @@ from onejob.cli.source import Source, store_options
 from onejob.cli.view import WORKER_COLUMNS, limits_data, limits_text, worker_data, worker_row
 from onejob.core.job import State
 from onejob.core.lane import QueueLimits
-from onejob.explain import span
+from onejob.core.span import span
 from onejob.store import WorkerView
 
 

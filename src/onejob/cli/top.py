@@ -17,7 +17,7 @@ from onejob.cli.source import Source, store_options
 from onejob.cli.view import WORKER_COLUMNS
 from onejob.core.filter import JobFilter
 from onejob.core.job import ENDED, Job, State
-from onejob.explain import span
+from onejob.core.span import span
 
 RUNNING_COLUMNS = ("id", "task", "queue", "key", "lane", "attempt", "for", "worker")
 MOST_RUNNING = 15

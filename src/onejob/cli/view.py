@@ -11,7 +11,7 @@ from onejob.cli.rates import rate_text
 from onejob.core.contents import calls_in, value_in
 from onejob.core.job import Job, State
 from onejob.core.lane import LanePlan, QueueLimits, Rate
-from onejob.explain import span
+from onejob.core.span import span
 from onejob.store import Key, LaneView, WorkerView
 
 JOB_COLUMNS: Final = ("id", "state", "queue", "task", "key", "lane", "chain", "try", "age", "error")

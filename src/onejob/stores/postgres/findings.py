@@ -43,8 +43,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     transactions: Sequence[Row] = ()
     lock_waits: Sequence[Row] = ()
     stranded: int = 0
-    migrates: bool = True
-    """The first use brings the tables up to date."""
 
 
 def findings(facts: Facts) -> list[Finding]:

@@ -1,4 +1,6 @@
-"""How much one call to the server does: while a script runs, the server does nothing else. Scripts know these numbers, too."""
+"""Numbers that scripts are given, too (`scripts.py`): how much one call to the server does, which does nothing else meanwhile, and how
+long a worker counts as alive.
+"""
 
 from __future__ import annotations
 

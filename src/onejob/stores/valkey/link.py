@@ -420,7 +420,7 @@ class Link:
                 self._reached_anew = False
                 await self._tries(lambda _client: self._look(), ready=False)
         except StoreBusy:
-            pass  # it is reached again, or else nobody uses it
+            self._ready = False  # whoever calls next looks first
         except OnejobError as error:
             self._ready = False  # every call looks now before it asks, and is refused
             logger.error("nothing is asked of the store any more: %s", error, extra={"event": "store.unfit"})

@@ -2,7 +2,7 @@
 -- in: chain, from which job on · out: jobs, and where it goes on
 --! reads
 
-local MOST = 250
+local MOST = /* portion */
 
 local asked = unpack_record(ARGV[3])
 local chain, id = asked[1], asked[2]
