@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from onejob.core.lane import Rate
 from onejob.core.lifecycle import Move, Outcome, Settlement, Succeeded
 from onejob.current import AbortReason
 from onejob.store import Ask, Beat, Claims, Pulse, Settled, SettleReply
-from onejob.worker import stock, trouble
+from onejob.worker import pump, stock, trouble
 from onejob.worker.attempt import Attempt, Roster
 from onejob.worker.heartbeat import Heartbeat
 from onejob.worker.pump import GATHERED, Pump
@@ -361,6 +362,21 @@ async def test_stopping_waits_for_a_claim_although_nothing_runs() -> None:
         await claim.answer(1)
         [last] = bench.open
         assert [one.move for one in last.done] == [Move.HAND_BACK]
+
+
+async def test_what_is_answered_after_longer_than_a_lease_goes_back_and_never_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a process that was stopped in between: others may have begun these jobs, and those behind them in their lanes."""
+    async with pumping(4) as bench:
+        bench.holding, now = True, monotonic()
+        monkeypatch.setattr(pump, "monotonic", lambda: now + bench.settings.lease + 0.1)
+        await bench.open[0].answer()
+        assert bench.running == 0
+        assert {one.move for one in bench.open[0].done} == {Move.HAND_BACK}
+        assert len(bench.open[0].done) == 4
+        await bench.open[0].answer()
+        assert bench.running == 4, "this one was answered in time"
 
 
 async def test_a_closed_store_ends_the_pump_and_breaks_off_the_other() -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from onejob.core.errors import StoreClosed
@@ -205,6 +206,7 @@ class Pump:
         """One commit: settle what was owed, claim into the free slots; what came is started soon."""
         done, slots, answered = exchange.done, exchange.slots, False
         ask = self._settings.ask(self._worker, slots, exchange.stock) if slots or exchange.stock else None
+        asked = monotonic()
         try:
             reply = await self._store.settle(done, ask)
         except StoreClosed:
@@ -222,7 +224,7 @@ class Pump:
             # should not wait for that.
             answered = True
             self.traffic.answered(exchange)
-            self._loop.call_soon(self._digest, exchange, reply)
+            self._loop.call_soon(self._digest, exchange, reply, asked)
         finally:
             if not answered:
                 self.traffic.end(exchange)
@@ -240,11 +242,11 @@ class Pump:
             self._next_due_from = exchange.number
             self._next_due = None if claims.next_due is None else self._loop.time() + claims.next_due / 1000
 
-    def _digest(self, exchange: Exchange, reply: SettleReply) -> None:
+    def _digest(self, exchange: Exchange, reply: SettleReply, asked: float) -> None:
         """Look through what a call was answered, and begin what it brought."""
         try:
             self._acknowledge(exchange.done, reply)
-            self._take(reply.claims)
+            self._take(reply.claims, asked)
         except Exception as error:
             self._broken = error
         finally:
@@ -252,11 +254,12 @@ class Pump:
             self.traffic.end(exchange)
             self.nudge()
 
-    def _take(self, claims: Claims) -> None:
+    def _take(self, claims: Claims, asked: float) -> None:
         attempts = [Attempt(claimed) for claimed in claims.jobs]
         for attempt in attempts:
             self._roster[attempt.claimed.lease] = attempt
-        if not self._claiming:
+        # A process that stood still for longer than a lease may find that others have begun what it is given only now.
+        if not self._claiming or monotonic() - asked > self._settings.lease:
             self._return(attempts)
             return
         free = self._settings.concurrency - self._running
