@@ -164,3 +164,19 @@ async def test_closed_it_ends_and_takes_no_more_calls(
     release.set()
     assert await asyncio.gather(*waiting) == ["returned", None]
     await gone()
+
+
+async def test_a_call_that_comes_when_idle_threads_have_left_starts_another(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a worker in a thread of its own that outlives the main one."""
+    monkeypatch.setattr(module, "LOOK", 0.01)
+    monkeypatch.setattr(threading, "main_thread", threading.Thread)  # one that is not alive
+    assert await threads.run(lambda: 1, nothing) == 1
+    await asyncio.to_thread(until_none_is_left)
+    assert await asyncio.wait_for(threads.run(lambda: 2, nothing), 10) == 2
+
+
+def until_none_is_left() -> None:
+    while any(thread.name.startswith("onejob-handler") for thread in threading.enumerate()):
+        time.sleep(0.005)

@@ -87,8 +87,15 @@ class Threads:
             try:
                 return self._queue.get(timeout=LOOK)
             except Empty:
-                if not threading.main_thread().is_alive():
+                if not threading.main_thread().is_alive() and self._leave():
                     return None
+
+    def _leave(self) -> bool:
+        """End an idle thread, unless a call has come for it; one that comes later starts another."""
+        with self._lock:
+            left = self._queue.empty()
+            self._started -= left
+            return left
 
 
 class _Visit:

@@ -130,19 +130,20 @@ class Office:
         """As `call` in a queue that is known to the desk, from a thread that waits; None: nothing was asked."""
         if queue not in self._registered:
             return None
+        known = queue in self._seen
         found = line.run(script, *self._words(queue, argument, None))
         if found is None:
             return None
         reply = Reply(*found)
         self._pass_on(queue, reply, line.tell)
         if reply.says & (_OUTGOING | _FRESH):
-            line.wait(self._attend(queue, reply))
+            line.wait(self._attend(queue, reply, known=known))
         return reply.answer
 
-    async def _attend(self, queue: str, reply: Reply) -> None:
+    async def _attend(self, queue: str, reply: Reply, *, known: bool) -> None:
         """See to what a reply to a thread brought beside its answer; at home."""
         if reply.says & _FRESH:
-            await self._notice(queue)
+            await self._notice(queue, known=known)
         self._seen.add(queue)
         if reply.says & _OUTGOING:
             await self.deliver(queue)
@@ -276,9 +277,10 @@ class Office:
     async def _ask(
         self, script: str, queue: str, argument: object, now: int | None, *, beat: bool = False
     ) -> tuple[Any, bool]:
+        known = queue in self._seen
         reply = Reply(*await self._run(script, *self._words(queue, argument, now), beat=beat))
         if reply.says & _FRESH:
-            await self._notice(queue)
+            await self._notice(queue, known=known)
         self._pass_on(queue, reply, self._tell)
         return reply.answer, reply.says & _OUTGOING > 0
 
@@ -301,10 +303,12 @@ class Office:
             extra={"event": "store.fell_back"},
         )
 
-    async def _notice(self, queue: str) -> None:
-        """A queue has come into being; if it had been there before, the server has lost it."""
+    async def _notice(self, queue: str, *, known: bool = True) -> None:
+        """A queue has come into being; if it was `known` before it was asked, the server has lost it. Of two first calls under way at
+        once, the one that made it may be answered last.
+        """
         self._born.pop(queue, None)
-        if queue in self._seen:
+        if known and queue in self._seen:
             self._seen.discard(queue)
             self._registered.clear()
             self._places.clear()
