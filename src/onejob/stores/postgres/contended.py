@@ -10,14 +10,15 @@ from typing import Final
 from onejob.core.job import NewJob
 from onejob.core.judge import Answer
 from onejob.stores.postgres.changing import write
+from onejob.stores.postgres.driver import LOCK_TIMEOUT
 from onejob.stores.postgres.failures import DEADLOCK, LOCK_NOT_AVAILABLE, sqlstate
 from onejob.stores.postgres.holding import Seen, read
 from onejob.stores.postgres.judging import Judgement
 from onejob.stores.postgres.steps import Steps, ask, begin
 from onejob.stores.postgres.work import Work
 
-PATIENCE: Final = "250"
-"""Milliseconds: if others keep the row for longer, that is somebody's open transaction."""
+PATIENCE: Final = str(LOCK_TIMEOUT)
+"""Milliseconds, as for any lock, whatever the transaction had: if others keep the row for longer, that is somebody's open transaction."""
 
 
 def change_in_turn(work: Work, seen: Seen, job: NewJob, holder: str) -> Steps[list[Answer] | None]:
