@@ -34,6 +34,27 @@ class Attacking:
         self.kills, self.frozen = crew.killed, crew.frozen
 
 
+class Stunning:
+    """Stops workers at any moment, several beside each other, each for about as long as its lease."""
+
+    def __init__(self, at_once: int, breath: float) -> None:
+        self._at_once = at_once
+        self._breath = breath
+        self.stunned = 0
+
+    async def __call__(self, crew: Crew, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        await crew.until_jobs_flow()
+
+        async def stun(number: int) -> None:
+            while time.monotonic() < end:
+                await asyncio.sleep(crew.dice.uniform(0, self._breath) * (number + 1))
+                await crew.stun_a_worker()
+
+        await asyncio.gather(*(stun(number) for number in range(self._at_once)))
+        self.stunned = crew.stunned
+
+
 class Restarting:
     """Kills the server every few seconds and starts it again; now and then a worker as well."""
 
@@ -159,3 +180,16 @@ async def test_a_server_that_leaves_syncing_to_the_system_loses_nothing_however_
     shown("A long soak with appendfsync no", result, kills=restarting.kills)
     assert result.violations() == {}
     assert restarting.kills >= 10
+
+
+@pytest.mark.torture
+async def test_workers_stopped_at_any_moment_of_a_long_soak_begin_nothing_that_they_have_lost(
+    own_valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    stunning = Stunning(at_once=2, breath=0.5)
+    soak = Soak(seconds=90, producers=2, workers=4, lease=1, breath=0.005, patience=300)
+    result = await soaked(soak, own_valkey.url, tmp_path, disturb=stunning)
+    shown("A long soak with workers that are stopped", result, stunned=stunning.stunned)
+    assert result.violations() == {}
+    assert stunning.stunned >= 50
+    assert result.crashes >= 50

@@ -93,7 +93,7 @@ class Crew:
         self._watch = Watch(folder)
         self.workers = [self._work() for _ in range(soak.workers)]
         self._producers: list[subprocess.Popen[bytes]] = []
-        self.killed = self.frozen = 0
+        self.killed = self.frozen = self.stunned = 0
 
     def note(self, event: str, **fields: object) -> None:
         """Write down what was done to them."""
@@ -138,6 +138,17 @@ class Crew:
             self.frozen += 1
         finally:
             victim.send_signal(signal.SIGCONT)
+
+    async def stun_a_worker(self) -> None:
+        """Stop any at any moment, for about as long as a lease: it may have lost all it had when it wakes, or nothing."""
+        victim = self.dice.choice(self.workers)
+        victim.send_signal(signal.SIGSTOP)
+        self._history.write("stunned", victim=victim.pid)
+        try:
+            await asyncio.sleep(self.soak.lease * self.dice.uniform(0.6, 1.8))
+        finally:
+            victim.send_signal(signal.SIGCONT)
+        self.stunned += 1
 
     def stop(self) -> list[int]:
         for worker in self.workers:

@@ -1,12 +1,14 @@
 """What must never be seen in a soak on Valkey: the histories of all processes, held against what is on the server.
 
 A run is what a handler wrote between its begin and its end; it lies within the time that the store gave it. The run of a
-worker that was killed ends with the worker, and that of one who lost its job at the latest when the job began anew.
+worker that was killed ends with the worker, and that of one who lost its job at the latest when the job began anew, or,
+if the worker was stopped in its midst, when the job ended without it.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -53,6 +55,8 @@ class Run:
     end: int
     how: str
     seen: Event
+    stunned: bool = False
+    """Its worker was stopped while it ran."""
 
 
 @dataclass
@@ -95,6 +99,9 @@ def runs_of(history: Iterable[Event]) -> tuple[list[Run], list[str]]:
         elif event["event"] == "end" and which in open_in[event["pid"]]:
             run = open_in[event["pid"]].pop(which)
             run.end, run.how = min(run.end, event["at"]), event["how"]
+        elif event["event"] == "stunned":
+            for run in open_in[event["victim"]].values():
+                run.stunned = True
         elif event["event"] == "killed":
             for run in open_in.pop(event["victim"], {}).values():
                 run.end, run.how = min(run.end, event["at"]), "killed"
@@ -121,6 +128,7 @@ def judged(folder: Path, url: str) -> ValkeyResult:
     calls = [event for event in history if event["event"] == "call"]
     runs, doubled = runs_of(history)
     last = {run.job: run for run in runs if run.job in jobs and run.attempt == jobs[run.job].head.attempt}
+    _end_stunned(last.values(), jobs)
     result = ValkeyResult(
         sum(event["number"] for event in history if event["event"] == "attempt"),
         len(calls),
@@ -142,6 +150,15 @@ def judged(folder: Path, url: str) -> ValkeyResult:
     result.letters = [*_letters(jobs)]
     result.leaks = inspect_layout(url)
     return result
+
+
+def _end_stunned(last: Iterable[Run], jobs: dict[str, Job]) -> None:
+    """Nobody waits for a handler whose worker was stopped for longer than its lease: the job may have ended meanwhile."""
+    epoch = time.time_ns() - time.monotonic_ns()
+    for run in last:
+        ended = jobs[run.job].head.ended
+        if run.stunned and ended:
+            run.end = min(run.end, ended * 1_000_000 - epoch)
 
 
 def _lost(calls: list[Event], jobs: dict[str, Job], runs: list[Run], last: dict[str, Run]) -> Iterator[str]:

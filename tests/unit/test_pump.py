@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -16,7 +17,7 @@ from onejob.core.lane import Rate
 from onejob.core.lifecycle import Move, Outcome, Settlement, Succeeded
 from onejob.current import AbortReason
 from onejob.store import Ask, Beat, Claims, Pulse, Settled, SettleReply
-from onejob.worker import pump, stock, trouble
+from onejob.worker import stock, trouble
 from onejob.worker.attempt import Attempt, Roster
 from onejob.worker.heartbeat import Heartbeat
 from onejob.worker.pump import GATHERED, Pump
@@ -63,6 +64,7 @@ class Bench:
         self.running = self.most = self.made = 0
         self.held: list[asyncio.Future[None]] = []
         self.holding = self.completing = False
+        self.held_since = 0.0
         self._hints: asyncio.Queue[bool] = asyncio.Queue()
         self._beats = 0
         self.settings = Settings.checked(
@@ -86,6 +88,7 @@ class Bench:
             runner=self,  # type: ignore[arg-type]
             roster=self.roster,
             may_claim=lambda: True,
+            holds=lambda asked: asked >= self.held_since,
             at_once=at_once,
         )
 
@@ -364,19 +367,27 @@ async def test_stopping_waits_for_a_claim_although_nothing_runs() -> None:
         assert [one.move for one in last.done] == [Move.HAND_BACK]
 
 
-async def test_what_is_answered_after_longer_than_a_lease_goes_back_and_never_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_was_asked_for_under_a_lease_that_has_ended_goes_back_and_never_begins() -> None:
     """As in a process that was stopped in between: others may have begun these jobs, and those behind them in their lanes."""
     async with pumping(4) as bench:
-        bench.holding, now = True, monotonic()
-        monkeypatch.setattr(pump, "monotonic", lambda: now + bench.settings.lease + 0.1)
+        bench.holding, bench.held_since = True, monotonic()
         await bench.open[0].answer()
         assert bench.running == 0
         assert {one.move for one in bench.open[0].done} == {Move.HAND_BACK}
         assert len(bench.open[0].done) == 4
         await bench.open[0].answer()
-        assert bench.running == 4, "this one was answered in time"
+        assert bench.running == 4, "this was asked for after it"
+
+
+async def test_what_is_in_stock_when_its_lease_ends_goes_back_and_never_begins() -> None:
+    async with stocked() as (bench, call):
+        begun, waiting = bench.running, len(bench.roster) - WIDE - GATHERED
+        bench.held_since = monotonic()
+        await bench.release(WIDE)
+        assert (begun, bench.running) == (WIDE, 0)
+        await call.answer(0)
+        moves = Counter(one.move for one in bench.open[0].done)
+        assert moves == {Move.COMPLETE: WIDE, Move.HAND_BACK: waiting}
 
 
 async def test_a_closed_store_ends_the_pump_and_breaks_off_the_other() -> None:

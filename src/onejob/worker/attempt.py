@@ -40,6 +40,8 @@ class Attempt:
     the lease is ours.
     """
 
+    asked = 0.0
+    """When the call was made that brought it, by the monotonic clock."""
     handle: asyncio.Task[object] | None = None
     in_thread = False
     interrupted: Interruption | None = None

@@ -44,6 +44,7 @@ class Heartbeat:
         self._settings = settings
         self._roster = roster
         self._beat = settings.beat(worker)
+        self._held_since = 0.0
         self._held_until = 0.0
         self._next_beat = 0.0
         self._beaten_at = 0.0
@@ -56,6 +57,13 @@ class Heartbeat:
     def fresh(self) -> bool:
         """True while the last beat still covers a new claim; a claim under an ended lease would be rescued."""
         return time.monotonic() < self._held_until
+
+    def holds(self, asked: float) -> bool:
+        """True if whatever a call brought that was made then is still ours: no lease of this worker has ended since.
+
+        A process that was stopped may have beaten anew before it hears that others run what it was given. From any thread.
+        """
+        return self.fresh() and self._held_since <= asked
 
     def age(self) -> float | None:
         """Seconds since the last beat that the store has answered; None before the first. From any thread."""
@@ -145,7 +153,9 @@ class Heartbeat:
         beat = msgspec.structs.replace(self._beat, progress=progress) if progress else self._beat
         lease, sent = self._settings.lease, time.monotonic()
         pulse = await self._store.beat(beat)
-        was_fresh = self.fresh()
+        was_fresh, answered = self.fresh(), time.monotonic()
+        if answered >= self._held_until:
+            self._held_since = answered  # the one before may have ended before this one began
         # Counted from before the call: at no moment do we believe in a lease longer than the store does.
         self._held_until, self._beaten_at = sent + lease, sent
         if self._failures:

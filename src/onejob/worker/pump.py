@@ -57,10 +57,11 @@ class Pump:
         runner: Runner,
         roster: Roster,
         may_claim: Callable[[], bool],
+        holds: Callable[[float], bool],
         observer: Observer | None = None,
         at_once: int = AT_ONCE,
     ) -> None:
-        """`at_once`: how many calls to the store may be under way; see `Store.exchanges_at_once`."""
+        """`holds` says whether what was asked for then is still ours. `at_once`: how many calls to the store may be under way; see `Store.exchanges_at_once`."""
         self.traffic = Traffic()
         self.counts: Counter[str] = Counter()
         self._store = store
@@ -69,6 +70,7 @@ class Pump:
         self._runner = runner
         self._roster = roster
         self._may_claim = may_claim
+        self._holds = holds
         self._observer = observer
         self._pace = None if settings.rate is None else Pace(settings.rate)
         self._wide = at_once > 1 and settings.concurrency >= at_once * WORTH_A_CALL
@@ -257,9 +259,9 @@ class Pump:
     def _take(self, claims: Claims, asked: float) -> None:
         attempts = [Attempt(claimed) for claimed in claims.jobs]
         for attempt in attempts:
+            attempt.asked = asked
             self._roster[attempt.claimed.lease] = attempt
-        # A process that stood still for longer than a lease may find that others have begun what it is given only now.
-        if not self._claiming or monotonic() - asked > self._settings.lease:
+        if not self._claiming:
             self._return(attempts)
             return
         free = self._settings.concurrency - self._running
@@ -311,6 +313,10 @@ class Pump:
             self.nudge()
 
     async def _attend(self, attempt: Attempt) -> None:
+        # Here and not earlier: a process that stood still may find that others have begun what it was about to begin.
+        if not self._holds(attempt.asked):
+            self._end(attempt, Returned())
+            return
         try:
             outcome = await self._runner.run(attempt)
         except Exception as error:  # a fault of ours must not keep the job running for ever

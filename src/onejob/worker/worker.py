@@ -231,6 +231,7 @@ class Worker:
             runner=self._runner,
             roster=self._roster,
             may_claim=self._heartbeat.fresh if self._observer is None else self._may_claim,
+            holds=self._heartbeat.holds,
             observer=self._observer,
             at_once=setup.store.exchanges_at_once,
         )
