@@ -1,4 +1,4 @@
-"""Jobs that have nothing beside themselves go short ways through the scripts (`plain.lua`). Whatever is done to a queue by these
+"""Jobs that have nothing beside themselves go short ways through the scripts (`swift.lua`, `plain.lua`). Whatever is done to a queue by these
 and by the long ways, its records and its replies must be the same, to the byte.
 """
 
@@ -26,8 +26,7 @@ from onejob.stores.valkey.wire import blob
 
 SHORT_WAYS = {
     "local said = accept_alone(ARGV[3])": "local said = nil",
-    "if not brings_more(job) then": "if false then",
-    "local kept = plan and keep_plain(job)": "local kept = nil",
+    "at = accept_together(ARGV[3], at, rules, differ, answers)": "",
     "if complete_plain(id, token, result) then": "if false then",
     "local said = claim_alone(ask[1], ask[2], ask[3], ask[4])": "local said = nil",
     "local text = start_plain(id, members[place], started, held, running)": "local text = nil",
@@ -78,8 +77,9 @@ steps = st.one_of(
         st.integers(0, 3),
     ),
     st.integers(0, 1_000),
+    st.just("prune"),
 )
-"""To enqueue some, to settle some of those that run and claim, or to let time pass."""
+"""To enqueue some, to settle some of those that run and claim, to let time pass, or to remove what has ended."""
 
 
 class Queue:
@@ -101,6 +101,8 @@ class Queue:
             return None
         if isinstance(step, list):
             return self._run("enqueue", newcomers(step, {}))
+        if step == "prune":
+            return self._run("prune", msgspec.msgpack.encode((self._now, self._now, self._now, 10)))
         return self._exchange(*step)
 
     def leave_message(self) -> None:

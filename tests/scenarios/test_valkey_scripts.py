@@ -97,7 +97,7 @@ async def test_a_queue_of_another_format_is_refused_and_left_as_it_is(own_valkey
         async def nothing() -> None: ...
 
         with pytest.raises(
-            OnejobError, match=r"jobs of another version of onejob \(format 1 instead of 2\).*namespace"
+            OnejobError, match=r"jobs of another version of onejob \(format 1 instead of 3\).*namespace"
         ):
             await nothing.aenqueue()
     assert own_valkey.execute("HGETALL {onejob:default}:data") in ({b"m": b"1"}, [b"m", b"1"])

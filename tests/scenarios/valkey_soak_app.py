@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {"retry": Retry(attempts=40, backoff=Fixed(0.02)), "ma
 FAULTS = {
     "lease": ("head[16] ~= token", "false"),
     "messages": ("post(QUEUE, unpack(unpack_record(messages[at][2])))", ""),
-    "index": ("remove('K' .. instant(record[5]) .. digest)", ""),
+    "index": ("remove_later(holder[2] .. id)", ""),
 }
 """A place in the scripts, once their constants are put in, and what stands there instead."""
 

@@ -193,7 +193,7 @@ def rank(head: Record) -> bytes:
 def members_of(id: bytes, head: Record) -> set[bytes]:
     """The index members that a job must have, by its head alone."""
     state, lane, place = head.state.decode(), head.lane, head.place
-    found: set[bytes] = {b"O" + int(head.seq).to_bytes(6, "big") + id}
+    found: set[bytes] = {(b"Q" if head.digest else b"O") + int(head.seq).to_bytes(6, "big") + id}
     match state:
         case "w":
             found.add(b"R" + rank(head) + id)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from .layout import LATEST, LIVE, Queue, Reader, Record, instant, members_of
 
-LETTERS = b"RDEXWZOdKGfgaAhvtqsyHSLo"
-OF_JOBS = b"RDEXWZOfvtqsyH"
+LETTERS = b"RDEXWZOQdKGfgaAhvtqsyHSLo"
+OF_JOBS = b"RDEXWZOQfvtqsyH"
 DESK = ""
 
 
@@ -121,10 +121,11 @@ def _keys(queue: Queue, _: dict[str, Queue]) -> Iterator[str]:
     """A key has a holder that is not over, or is remembered until a time."""
     expected: set[bytes] = set()
     for digest, record in queue.keys.items():
-        expected.add(b"K" + instant(record.since) + digest)
+        holder = queue.heads.get(record.holder)
+        if holder is None or (holder.digest, holder.accepted) != (digest, record.since):
+            expected.add(b"K" + instant(record.since) + digest)
         if record.forget and record.forget < LATEST:
             expected.add(b"G" + instant(record.forget) + digest)
-        holder = queue.heads.get(record.holder)
         if (holder is None or holder.is_over) and not record.forget and not record.follows:
             yield f"key {record.text!r} belongs to nobody"
         made_again = bool(record.forget)  # without its key, which is remembered as that of its former life

@@ -129,15 +129,19 @@ async def _waiting_since(office: Office, queue: str) -> int | None:
 
 async def _digests(office: Office, queue: str, limit: int, text: str | None) -> list[tuple[int, bytes, str]]:
     """When keys of a queue were taken, and which."""
-    found: list[tuple[int, bytes, str]] = []
-    member: bytes | None = None
+    found: dict[bytes, tuple[int, bytes, str]] = {}
+    members: list[bytes] | None = None
     while len(found) < limit:
-        asked = (blob_or_false(member), limit - len(found), False if text is None else text)
-        rows, member = await office.look("keys", queue, asked)
-        found += [(since, digest, queue) for since, digest in rows]
-        if member is None:
+        asked = (
+            False if members is None else blobs(members),
+            limit - len(found),
+            False if text is None else text,
+        )
+        rows, members = await office.look("keys", queue, asked)
+        found |= {digest: (since, digest, queue) for since, digest in rows}
+        if members is None:
             break
-    return found
+    return list(found.values())
 
 
 async def _keys(office: Office, queue: str, digests: Sequence[bytes]) -> dict[bytes, Key]:

@@ -20,13 +20,15 @@ Waited = tuple[bytes, str, str | bool]
 
 CARD: Final = Struct(">IHIHBI")
 """Lost leases allowed, then the lengths of task, options, key (one more, or 0 for none), fingerprint and what few cards have."""
-_HEADER: Final = Struct(">16siQIIH")
-"""Id, priority, delay, the lengths of the card and of what few jobs have, and which rules apply: 0 for none."""
-_SIZE: Final = Struct(">I")
-_DIGEST: Final = Struct(">B")
+_BEGINNING: Final = Struct(">IB")
+"""The length of the rules, and whether all newcomers differ."""
+_HEADER: Final = Struct(">16siQIII")
+"""Id, priority, delay, and the lengths of the plan, of the card, and of what few jobs have."""
+_RULE: Final = Struct(">HB")
+_NAMED: Final = Struct(">HH")
 _TEXT: Final = Struct(">H")
+_FINGERPRINT: Final = Struct(">B")
 _TWO: Final = Struct(">II")
-_NOTHING: Final = _SIZE.pack(0)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -36,7 +38,7 @@ def newcomers(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> 
     words = [b""]
     for job in jobs:
         plan, task = job.plan, shared.task(job.task)
-        planned, more, rule = b"", b"", 0
+        planned = more = b""
         if waits or job.lane or job.caller or job.expires is not None or job.runs_anyway or job.options:
             card = _card(job, task, job.options or b"", _rest(job))
             more = _more(job, waits.get(job.id, ()))
@@ -45,14 +47,22 @@ def newcomers(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> 
         else:
             card = _card(job, task, b"", shared.rest(job, plan))
         if plan is not None:
-            planned, rule = _planned(plan), shared.rule(plan.rules)
+            planned = _planned(plan, task, shared.rule(plan.rules))
         words += (
-            _HEADER.pack(id_to_bytes(job.id), job.priority, job.delay, len(card), len(more), rule),
+            _HEADER.pack(id_to_bytes(job.id), job.priority, job.delay, len(planned), len(card), len(more)),
             planned,
         )
         words += card, more
-    words[0] = shared.rules()
+    words[0] = shared.rules(differ=_differ(jobs))
     return b"".join(words)
+
+
+def _differ(jobs: Sequence[NewJob]) -> bool:
+    """True if no two have the same id or the same key."""
+    if len(jobs) == 1:
+        return True
+    digests = [job.plan.digest for job in jobs if job.plan is not None]
+    return len({job.id for job in jobs}) == len(jobs) and len(set(digests)) == len(digests)
 
 
 class _Shared:
@@ -80,12 +90,10 @@ class _Shared:
         kind = (id(plan.rules), plan.items, plan.size)
         return self._rests.get(kind) or self._rests.setdefault(kind, _rest(job))
 
-    def rules(self) -> bytes:
-        """All rules, behind their length."""
-        if not self._rules:
-            return _NOTHING
-        packed = _encode([rules_form(rules) for _, rules in self._rules.values()])
-        return _SIZE.pack(len(packed)) + packed
+    def rules(self, *, differ: bool) -> bytes:
+        """What comes before all newcomers."""
+        packed = _encode([rules_form(rules) for _, rules in self._rules.values()]) if self._rules else b""
+        return _BEGINNING.pack(len(packed), differ) + packed
 
 
 def newcomer(job: NewJob, waits: Sequence[Waited] = ()) -> msgspec.Raw:
@@ -111,15 +119,17 @@ def _lane(lane: LanePlan | None) -> tuple[object, ...] | bool:
     return False if lane is None else (lane.key, *_limits(lane))
 
 
-def _planned(plan: Plan) -> bytes:
+def _planned(plan: Plan, task: bytes, rule: int) -> bytes:
     digest, text, fingerprint = plan.digest, plan.text.encode(), plan.fingerprint
     return b"".join(
         (
-            _DIGEST.pack(len(digest)),
+            _RULE.pack(rule, len(digest)),
             digest,
-            _TEXT.pack(len(text)),
+            _NAMED.pack(4 + len(text) + len(task), len(text)),
             text,
-            _DIGEST.pack(len(fingerprint)),
+            _TEXT.pack(len(task)),
+            task,
+            _FINGERPRINT.pack(len(fingerprint)),
             fingerprint,
             _TWO.pack(plan.items, plan.size),
         )

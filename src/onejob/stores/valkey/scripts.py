@@ -31,6 +31,7 @@ _PARTS: Final = (
         "ending",
         "making",
         "plain",
+        "swift",
         "accepting",
         "dropping",
         "claiming",

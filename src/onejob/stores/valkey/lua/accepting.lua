@@ -46,10 +46,8 @@ do
     if decision.change then change_holder(job, id, decision.change) end
     if decision.follows == id then
       -- A holder that was made again without its key must know at its end who waits behind it.
-      local head = change(id)
-      if head then
-        if not head[DIGEST] then head[DIGEST] = job[N_PLAN][P_DIGEST] end
-      end
+      local head = head_of(id)
+      if head and not head[DIGEST] then know_key(id, job[N_PLAN][P_DIGEST]) end
     end
   end
 
@@ -67,15 +65,9 @@ do
   -- Accepts a newcomer; returns its answer, whose id it was given, and the outcome. The answer to most is 1: it was created.
   function accept(job)
     local plan, id, former = job[N_PLAN], job[N_ID], nil
-    local kept = plan and keep_plain(job)
-    if kept then return kept, kept[1], 'kept' end
     local holder = plan and holder_of(plan[P_DIGEST], plan[P_RULES][R_MAX_ITEMS] > 0)
     if not holder then
       if head_of(id) then return 1, id, 'created' end
-      if not brings_more(job) then
-        make_plain(job, made_due(job))
-        return 1, id, 'created'
-      end
       former = make(job, made_due(job), NOW, false, false)
       return former and answer_of({ id = id, outcome = 'created', verdict = RUN }, former) or 1, id, 'created'
     end
@@ -91,20 +83,9 @@ do
   end
 end
 
--- Opens the queue, and reads in few calls what accepting these newcomers needs: whether they are there already, and who holds
--- their keys.
-local function open_for(jobs)
+-- Reads in few calls what accepting these newcomers needs: whether they are there already, and who holds their keys.
+local function look_for(jobs)
   local ids, digests, holders = {}, {}, {}
-  if jobs[2] then
-    open()
-  else
-    local id, plan = jobs[1][N_ID], jobs[1][N_PLAN]
-    local text, record = open('j' .. id, plan and 'k' .. plan[P_DIGEST])
-    head_texts[id] = text
-    if not plan then return end
-    key_texts[plan[P_DIGEST]] = record
-    if not record then return end
-  end
   for place = 1, #jobs do
     local job = jobs[place]
     ids[place] = job[N_ID]

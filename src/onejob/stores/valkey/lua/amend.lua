@@ -86,10 +86,13 @@ function step.revive(root, id, queue, force, rules, chains, letter)
   local follows = with_key and holder and holder.follows or false
   if head[NEXT] then head[OVER], head[OVER_AT] = false, false end
   if not with_key then
-    head[DIGEST], card[KEY], card[PLAN] = false, false, false
+    local record = digest and key_of(digest)
+    if record and record[K_HOLDER] == root then add('K' .. instant(record[K_SINCE]) .. digest) end
+    know_key(root, false)
+    card[KEY], card[PLAN] = false, false
     save_card(root)
   elseif rules then
-    take_key(digest, card[KEY], card[TASK], root, since, forget_at(rules, 3, since), forget_at(rules, 4, since), follows)
+    take_key(digest, named(card[KEY], card[TASK]), root, since, forget_at(rules, 3, since), forget_at(rules, 4, since), follows)
   end
   post(queue, 'revive', id, follows, chains, QUEUE, letter)
   return 'retried'

@@ -12,6 +12,7 @@ function take.drop(id)
     local record = head[DIGEST] and key_of(head[DIGEST])
     if record and record[K_HOLDER] == id then
       record[K_FINGERPRINT] = card_of(id)[FINGERPRINT]
+      add_later('K' .. instant(record[K_SINCE]) .. head[DIGEST])
       save_key(head[DIGEST], record)
     end
     if head[AWAITED] then

@@ -272,8 +272,7 @@ end
 function take.follow(root, id, queue)
   local head = head_of(root)
   if not head or is_over(head) then return post(queue, 'unfollow', id, root, false, QUEUE) end
-  change(root)
-  if not head[DIGEST] then head[DIGEST] = '?' end -- so that its end looks for who follows
+  if not head[DIGEST] then know_key(root, '?') end -- so that its end looks for who follows
   add('g' .. root .. id .. queue)
 end
 function take.unfollow(id, root, instead, queue)

@@ -6,8 +6,15 @@ locate(KEYS, ARGV)
 local said = accept_alone(ARGV[3])
 if said then return said end
 forget_all()
-local answers, jobs = {}, read_newcomers(ARGV[3])
-open_for(jobs)
-for place = 1, #jobs do answers[place] = (accept(jobs[place])) end
-refresh()
+open()
+local rules, at, differ = read_rules(ARGV[3])
+local answers = {}
+at = accept_together(ARGV[3], at, rules, differ, answers)
+if at then
+  flush()
+  local jobs, before = read_newcomers(ARGV[3], rules, at), #answers
+  look_for(jobs)
+  for place = 1, #jobs do answers[before + place] = (accept(jobs[place])) end
+  refresh()
+end
 return reply(answers)

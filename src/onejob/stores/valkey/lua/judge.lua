@@ -5,7 +5,7 @@ local RUN, KEEP, UPDATE, POSTPONE, COLLECT = 'r', 'k', 'u', 'p', 'c'
 local FOLLOW, LATER, CANCEL, RAISE = 'f', 'l', 'x', '!'
 local REMEMBERED_CALLS, FULL_SIZE = 8, 1048576
 
-local forget_at, made_due, judge, may_revive, verdict_of
+local forget_at, made_due, judge, may_revive, verdict_of, is_full
 do
   local function column(state, own)
     if QUEUED[state] then return 0 end
@@ -36,7 +36,7 @@ do
     if till and till > NOW then return state end
   end
 
-  local function is_full(rules, items) return rules[R_MAX_ITEMS] > 0 and rules[R_MAX_ITEMS] <= items end
+  function is_full(rules, items) return rules[R_MAX_ITEMS] > 0 and rules[R_MAX_ITEMS] <= items end
 
   function made_due(job)
     local plan, due = job[N_PLAN], NOW + job[N_DELAY]

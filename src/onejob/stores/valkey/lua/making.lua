@@ -1,11 +1,13 @@
 -- making: a job comes into being, with what it brings: the limits of its lane, whom it waits for, and the key it takes.
 
-local function take_key(digest, text, task, id, since, completed_until, failed_until, follows)
+local function take_key(digest, named, id, since, completed_until, failed_until, follows)
   local former = key_of(digest)
   if former then forget_key(digest, former) end
-  add_later('K' .. instant(since) .. digest)
-  save_key(digest, { text, task, id, former and former[K_GENERATION] + 1 or 1, since, completed_until, failed_until, follows,
-    false, false, false, false })
+  local text, task = unpack_bytes(NAMED, named)
+  local record = { text, task, id, former and former[K_GENERATION] + 1 or 1, since, completed_until, failed_until, follows, false,
+    false, false, false }
+  if not is_shown(digest, record, head_of(id)) then add_later('K' .. instant(since) .. digest) end
+  save_key(digest, record)
 end
 
 -- Makes a job of a newcomer; of a continuation, `chain`, `root_queue` and `index` say where it stands. `calls` are those that
@@ -31,8 +33,7 @@ local function make(job, due, since, follows, calls, chain, root_queue, index)
   create(id, head, job[N_CARD])
   if plan then
     local rules = plan[P_RULES]
-    take_key(plan[P_DIGEST], plan[P_TEXT], task_of(job), id, since, forget_at(rules, 3, since), forget_at(rules, 4, since),
-      follows or false)
+    take_key(plan[P_DIGEST], plan[P_NAMED], id, since, forget_at(rules, 3, since), forget_at(rules, 4, since), follows or false)
   end
   local former
   if lane then

@@ -6,131 +6,21 @@
 local LONE = 69
 local NEVER, ONCE = '\0\0\0\0', '\0\0\0\1'
 
-local accept_alone, make_plain, keep_plain, complete_plain, start_plain, claim_alone, fits_stock
+local key_at_end, complete_plain, start_plain, claim_alone, fits_stock
 do
   -- What is the same for many jobs of a call.
-  local of_priority, of_due, made_rest, made_member, made_state, since_now, ended_now, over_now, holders, key_rests
-  -- The rules that came last, in some call before.
-  local rules_text, last_rules
+  local ended_now, over_now, holders
   on_begin(function()
-    of_priority, of_due, since_now, ended_now, over_now = false, false, false, false, false
-    holders, key_rests = emptied(holders), emptied(key_rests)
+    ended_now, over_now = false, false
+    holders = emptied(holders)
   end)
 
   -- The key at the end of a head, with its length; nothing if that is not its end.
-  local function key_at_end(text)
+  function key_at_end(text)
     if #text == LONE then return '\0' end
     local worker_at = 68 + string.byte(text, 67)
     local key_at = worker_at + 1 + string.byte(text, worker_at)
     return key_at + string.byte(text, key_at) == #text and sub(text, key_at)
-  end
-
-  -- What a new head has behind its number, but for its key.
-  local function rest_of_new(priority, due)
-    return pack_bytes('>i4I6I4I4I4I4I6I6I6I6BI4I4BB', priority, due, 0, 0, 0, 0, NOW, NOW, 0, 0, 0, 0, 0, 0, 0)
-  end
-
-  -- The record of a key that nobody held, and what it has behind its holder.
-  local function rest_of_key(rules)
-    return pack_bytes('>I4dddBBddB', 1, NOW, forget_at(rules, 3, NOW) or -1, forget_at(rules, 4, NOW) or -1, 0, 0, -1, -1, 0)
-  end
-  local function record_of_key(text, card, id, rest)
-    local size = unpack_bytes('>I2', card, 5)
-    return pack_bytes('>I2c0I2c0c16', #text, text, size, sub(card, 18, 17 + size), id) .. rest
-  end
-
-  local function take_vacant_key(plan, card, id)
-    local digest, rules = plan[P_DIGEST], plan[P_RULES]
-    local rest = key_rests[rules]
-    if not rest then
-      rest = rest_of_key(rules)
-      key_rests[rules], since_now = rest, 'K' .. instant(NOW)
-    end
-    local text = record_of_key(plan[P_TEXT], card, id, rest)
-    keys[digest], key_texts[digest] = nil, text
-    write('k' .. digest, text)
-    add_later(since_now .. digest)
-  end
-
-  -- As `enqueue` altogether, for one newcomer that brings nothing else, is wanted now, and whose key nobody holds: most come so. It
-  -- leaves nothing in any outbox, and does not look into it.
-  function accept_alone(text)
-    local size, at = unpack_bytes('>I4', text)
-    local packed, id, priority, delay, card_size, more_size, rule = size > 0 and sub(text, at, at + size - 1)
-    id, priority, delay, card_size, more_size, rule, at = unpack_bytes(NEWCOMER, text, at + size)
-    local rules, digest, key, _ = false, '', nil, nil
-    if delay > 0 or more_size > 0 then return end
-    if rule > 0 then
-      if packed ~= rules_text then rules_text, last_rules = packed, unpack_record(packed) end
-      rules = last_rules[rule]
-      if rules[R_WAIT] > 0 then return end
-      digest, key, _, _, _, at = unpack_bytes(PLANNED, text, at)
-    end
-    if at + card_size ~= #text + 1 then return end
-    local head_field = 'j' .. id
-    local found = call('HMGET', DATA, 'm', head_field, 'mseq', 'mn' .. WAITING, rules and 'k' .. digest or 'm')
-    if found[1] ~= FORMAT or found[2] or rules and found[5] then return end
-    local waiting, place, card = tonumber(found[4] or 0), (found[3] or 0) + 1, sub(text, at)
-    local place_text = number(place)
-    local head = WAITING .. place_text .. rest_of_new(priority, NOW) .. pack_bytes('>Bc0', #digest, digest)
-    local member = pack_bytes('>c1I4', 'R', 2147483647 - priority) .. instant(NOW) .. place_text .. id
-    if rules then
-      call('ZADD', INDEX, 0, 'O' .. place_text .. id, 0, member, 0, 'K' .. instant(NOW) .. digest)
-      call('HSET', DATA, head_field, head, 'c' .. id, card, 'mn' .. WAITING, waiting + 1, 'mseq', place,
-        'k' .. digest, record_of_key(key, card, id, rest_of_key(rules)))
-    else
-      call('ZADD', INDEX, 0, 'O' .. place_text .. id, 0, member)
-      call('HSET', DATA, head_field, head, 'c' .. id, card, 'mn' .. WAITING, waiting + 1, 'mseq', place)
-    end
-    return { { 1 }, WORK + tell_now(waiting) }
-  end
-
-  -- As `make`, for a newcomer that brings nothing else, and whose key nobody holds.
-  function make_plain(job, due)
-    local id, priority, card, plan = job[N_ID], job[N_PRIORITY], job[N_CARD], job[N_PLAN]
-    if priority ~= of_priority or due ~= of_due then
-      of_priority, of_due, made_state = priority, due, due > NOW and DELAYED or WAITING
-      made_rest = rest_of_new(priority, due)
-      made_member = made_state == DELAYED and 'D' .. instant(due) or pack_bytes('>c1I4', 'R', 2147483647 - priority) .. instant(due)
-    end
-    tell('work')
-    local place = number(next_number())
-    local text = made_state .. place .. made_rest .. (plan and pack_bytes('>Bc0', #plan[P_DIGEST], plan[P_DIGEST]) or '\0')
-    head_texts[id], heads[id], card_texts[id], unwritten[id] = text, nil, card, true
-    write('j' .. id, text)
-    write('c' .. id, card)
-    place = place .. id
-    add_later('O' .. place)
-    add_later(made_member .. (made_state == DELAYED and id or place))
-    count_state(made_state, 1)
-    if plan then take_vacant_key(plan, card, id) end
-  end
-
-  -- As `judge`, for a newcomer that brings nothing else and whose key is held by a job that has nothing else: its answer, if it is
-  -- kept.
-  function keep_plain(job)
-    local plan, own_id = job[N_PLAN], job[N_ID]
-    local digest = plan[P_DIGEST]
-    local record = key_texts[digest]
-    if not record or keys[digest] ~= nil or brings_more(job) or heads[own_id] or head_texts[own_id] ~= false then return end
-    local _, _, id, _, since, completed_until, failed_until, _, _, _, _, known_fingerprint = unpack_bytes(KEY_RECORD, record)
-    local text = head_texts[id]
-    if not text or heads[id] ~= nil or not key_at_end(text) then return end
-    local state, standing, rules, age = sub(text, 1, 1), 0, plan[P_RULES], NOW - since
-    if state == RUNNING then
-      standing = 1
-    elseif not QUEUED[state] then
-      standing = state == COMPLETED and 3 or 4
-      if (state == COMPLETED and completed_until or failed_until) <= NOW then return end
-    end
-    if verdict_of(rules, standing, age) ~= KEEP then return end
-    local card, fingerprint = card_texts[id], plan[P_FINGERPRINT]
-    local _, options_at, key_at, fingerprint_at, more_at = card_parts(card)
-    local differs = (more_at > fingerprint_at and sub(card, fingerprint_at, more_at - 1) or known_fingerprint) ~= fingerprint
-    if differs and rules[R_STRICT] then return end
-    local same = sub(text, 8, 11) == pack_bytes('>i4', job[N_PRIORITY])
-      and (key_at > options_at and sub(card, options_at, key_at - 1)) == options_of(job)
-    return { id, state, age, (differs and 2 or 0) + (same and 0 or 1) }
   end
 
   -- The lease under which a job runs, and the beginning of its member, by how its head ends.

@@ -4,8 +4,9 @@
 --
 -- data   j id head · c id card · r id result · e id error · p id progress · b id blockers · k digest key · n digest
 --        absorbed · l lane limits · w worker alive until · i source messages taken · o target number message · mborn when it came into being · m… counts
--- index  O seq id (all, by acceptance) · R rank id (claimable) · D due id · E due id (in a lane) · X expires id ·
---        W worker id (running) · Z state ended id (chains that are over) · K since digest · G forget digest ·
+-- index  O seq id (all without a key, by acceptance) · Q seq id (all with one) · R rank id (claimable) · D due id · E due id (in a lane) · X expires id ·
+--        W worker id (running) · Z state ended id (chains that are over) · K since digest (keys that their
+--        holders do not show) · G forget digest ·
 --        f chain id (follows) · g chain id queue (follows, elsewhere) · a chain id queue (waits) · A chain id queue (waits, or has yet to read) · h id chain (is
 --        held up by) · v lane id (not ready) · t lane seq id, q lane rank id (ready) · s lane id (has a slot) ·
 --        y lane rank id (its turn) · H lane rank id (ready, kept its slot) · S lane at id lease (starts) · L opens lane ·
@@ -29,7 +30,7 @@ local CARD = '>I4I2I4I2BI4'
 -- The fields of a key's record.
 local K_TEXT, K_TASK, K_HOLDER, K_GENERATION, K_SINCE, K_COMPLETED, K_FAILED = 1, 2, 3, 4, 5, 6, 7
 local K_FOLLOWS, K_ENDED, K_ENDED_AT, K_FORGET, K_FINGERPRINT = 8, 9, 10, 11, 12
-local KEY_RECORD, HOLDER_OF_KEY = '>I2c0I2c0c16I4dddBc0Bc0ddBc0', '>I2c0I2c0c16'
+local KEY_RECORD, HOLDER_OF_KEY, NAMED = '>I2c0I2c0c16I4dddBc0Bc0ddBc0', '>I2c0I2c0c16', '>I2c0I2c0'
 -- The fields of a lane's limits, and of a queue's.
 local L_CONCURRENCY, L_MAX, L_PER, L_HOLD, L_OPENS = 1, 2, 3, 4, 5
 local Q_CONCURRENCY, Q_MAX, Q_PER, Q_PAUSED = 1, 2, 3, 4
@@ -42,7 +43,7 @@ local NONE = {}
 local NOT_READY, READY, HAS_SLOT, KEEPS_SLOT = 0, 1, 2, 3
 local LATEST = 281474976710655
 local TOP = '\255\255\255\255\255\255\255\255' -- above whatever a member goes on with
-local FORMAT = '2' -- of all this
+local FORMAT = '3' -- of all this
 -- How much of payloads, results and errors one call moves.
 local MOST_BYTES = /* bytes */
 
@@ -87,10 +88,9 @@ end
 
 -- The first step of every script that writes: it also learns the last number given, how many jobs are in the common states, and
 -- the queue's limits. Every key of a queue exists from its first use on, so that in the midst of a slot's migration a script is
--- refused as a whole or runs as a whole. Two more fields may be read along; returns what is in them.
-local function open(field, other)
-  local found = call('HMGET', DATA, 'm', 'mseq', 'mn' .. WAITING, 'mn' .. RUNNING, 'mn' .. COMPLETED, 'mn' .. DELAYED, 'mlimits',
-    field or 'm', other or 'm')
+-- refused as a whole or runs as a whole.
+local function open()
+  local found = call('HMGET', DATA, 'm', 'mseq', 'mn' .. WAITING, 'mn' .. RUNNING, 'mn' .. COMPLETED, 'mn' .. DELAYED, 'mlimits')
   local format = found[1]
   sequence, counts[WAITING] = tonumber(found[2] or 0), tonumber(found[3] or 0)
   counts[RUNNING], counts[COMPLETED] = tonumber(found[4] or 0), tonumber(found[5] or 0)
@@ -103,7 +103,6 @@ local function open(field, other)
   elseif format ~= FORMAT then
     error({ err = 'FORMAT ' .. format .. ' instead of ' .. FORMAT })
   end
-  return found[8], found[9]
 end
 
 local function instant(at) return pack_bytes('>I6', math.max(0, math.min(at, LATEST))) end
@@ -203,6 +202,8 @@ local function read_key(text)
   if record[K_FINGERPRINT] == '' then record[K_FINGERPRINT] = false end
   return record
 end
+-- How a key's record begins.
+local function named(text, task) return pack_bytes(NAMED, #text, text, #task, task) end
 local function key_text(record)
   local follows, ended, fingerprint = record[K_FOLLOWS] or '', record[K_ENDED] or '', record[K_FINGERPRINT] or ''
   return pack_bytes(KEY_RECORD, #record[K_TEXT], record[K_TEXT], #record[K_TASK], record[K_TASK], record[K_HOLDER],
@@ -424,10 +425,14 @@ local function save_card(id)
   write('c' .. id, card_texts[id])
 end
 
--- Writes a key's record; who takes a key also adds its place in the index.
+-- Writes a key's record. A key is found by its holder's place among the jobs, unless that is gone, has not come into being when the
+-- key was taken, or does not know it any more: then it has a place of its own.
 local function save_key(digest, record)
   keys[digest] = record
   write('k' .. digest, key_text(record))
+end
+local function is_shown(digest, record, head)
+  return head and head[DIGEST] == digest and head[ACCEPTED] == record[K_SINCE]
 end
 local function forget_key(digest, record)
   flush()
@@ -442,12 +447,23 @@ local function new_head(state, priority, due)
     ABSENT)
 end
 
+-- Its place among all jobs.
+local function accepted_as(id, head) return (head[DIGEST] and 'Q' or 'O') .. number(head[SEQ]) .. id end
+
+-- Lets a job know a key, or none.
+local function know_key(id, digest)
+  local head = change(id)
+  remove(accepted_as(id, head))
+  head[DIGEST] = digest
+  add(accepted_as(id, head))
+end
+
 -- A job comes into being.
 local function create(id, head, card)
   heads[id], cards[id], card_texts[id], unwritten[id] = head, nil, card, true
   write('j' .. id, head_text(head))
   write('c' .. id, card)
-  add_later(pack_bytes('>c1I6c16', 'O', head[SEQ], id))
+  add_later(accepted_as(id, head))
   local member = member_of(id, head)
   if member then add_later(member) end
   if head[HAS_MORE] then
@@ -472,7 +488,7 @@ local function erase(id)
     replace_later(second, false)
     replace_later(third, false)
   end
-  remove_later('O' .. number(head[SEQ]) .. id)
+  remove_later(accepted_as(id, head))
   if origin then remove_later('d' .. origin .. '\0' .. number(head[SEQ]) .. id) end
   local size = #erased
   erased[size + 1], erased[size + 2], erased[size + 3], erased[size + 4] = 'j' .. id, 'c' .. id, 'r' .. id, 'p' .. id
