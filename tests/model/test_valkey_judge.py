@@ -20,7 +20,7 @@ from onejob.core.job import ENDED, ChainId, JobId, NewJob, State
 from onejob.core.judge import Call, Change, Decision, Holder, Outcome, judge, may_revive
 from onejob.core.lane import LanePlan
 from onejob.sql.ids import id_from_bytes, id_to_bytes
-from onejob.stores.valkey.forms import LETTERS, STATES, answer_of
+from onejob.stores.valkey.forms import LETTERS, STATES, answer_of, calls_of
 from onejob.stores.valkey.newcomers import newcomer, rules_form
 from onejob.stores.valkey.scripts import assembled
 from onejob.stores.valkey.wire import blob, blob_or_false, id_blob
@@ -44,7 +44,7 @@ return {
   { d.id, d.outcome, d.verdict, d.holder or false, d.state or false, d.age or 0, d.payload_differs and 1 or 0,
     d.options_differ and 1 or 0, false },
   { d.creates and 1 or 0, d.creates and d.due or 0, d.creates and d.since or 0, d.creates and d.follows or false,
-    d.creates and d.calls or {}, d.end_holder and 1 or 0, d.flag_holder and 1 or 0, d.hurry_holder and 1 or 0,
+    d.creates and d.calls or '', d.end_holder and 1 or 0, d.flag_holder and 1 or 0, d.hurry_holder and 1 or 0,
     d.expire_holder and 1 or 0 },
   change and { change.due, change.append and 1 or 0, change.calls } or false,
   may_revive(id, rules, holder) and 1 or 0,
@@ -172,7 +172,7 @@ def test_the_script_decides_as_the_core_does(
         due=due,
         since=since,
         follows=None if follows is None else ChainId(id_from_bytes(follows)),
-        calls=read_calls(remembered),
+        calls=calls_of(remembered),
         change=decision.change,
         end_holder=bool(ends),
         flag_holder=bool(flags),
@@ -217,7 +217,12 @@ def holder_form(holder: Holder | None) -> object:
         blob(holder.fingerprint),
         holder.items,
         holder.size,
-        [(id_blob(call.id), call.outcome, id_blob(call.holder)) for call in holder.calls],
+        blob(
+            b"".join(
+                id_to_bytes(call.id) + call.outcome[0].encode() + id_to_bytes(call.holder)
+                for call in holder.calls
+            )
+        ),
         holder.gone,
         false(holder.lane),
     )
@@ -228,14 +233,7 @@ def false(value: object) -> object:
 
 
 def read_change(row: Any) -> Change | None:
-    return None if row is None else Change(row[0], bool(row[1]), read_calls(row[2]))
-
-
-def read_calls(rows: Any) -> tuple[Call, ...]:
-    return tuple(
-        Call(id_from_bytes(id), Outcome(outcome.decode()), id_from_bytes(holder))
-        for id, outcome, holder in rows
-    )
+    return None if row is None else Change(row[0], bool(row[1]), calls_of(row[2]))
 
 
 assert all(len(id_to_bytes(id)) == 16 for id in IDS)

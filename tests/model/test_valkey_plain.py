@@ -38,6 +38,7 @@ KINDS = [
     Rules("kkkkk" * 2, strict=True),
     Rules("kfkkl" * 2, window=1_000),
     Rules("ufrrr" * 2, wait=500),
+    Rules("pfrrr" * 2, wait=500, max_wait=1_200),
 ]
 
 plans = st.builds(

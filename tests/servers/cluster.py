@@ -81,14 +81,21 @@ class ValkeyCluster:
         return [node for node in self.nodes if node.port in ports]
 
     def replica_of(self, primary: ValkeyServer) -> ValkeyServer:
-        """A node that follows it."""
-        ports = {
-            port
-            for _, _, (_, leader, *_rest), *replicas in self._slots()
-            if leader == primary.port
-            for _, port, *_more in replicas
-        }
-        return next(node for node in self.nodes if node.port in ports)
+        """A node that follows it, once the others have heard of that."""
+        found: list[ValkeyServer] = []
+
+        def is_known() -> bool:
+            ports = {
+                port
+                for _, _, (_, leader, *_rest), *replicas in self._slots()
+                if leader == primary.port
+                for _, port, *_more in replicas
+            }
+            found.extend(node for node in self.nodes if node.port in ports)
+            return bool(found)
+
+        _until(is_known, "nobody has heard of its replica")
+        return found[0]
 
     def wait_for_replicas(self) -> None:
         """Until every replica hears its primary."""

@@ -23,14 +23,12 @@ LATEST = 2**48 - 1
 PACKED = b"bnlus"
 """Kinds of records that are packed as a whole; of the others some have an order of their own, and some are digits."""
 HEAD = (
-    "state seq priority due attempt failures crashes misses updated accepted started ended aborting place_in_chain "
-    "blockers lease worker digest"
+    "state seq priority due attempt failures crashes misses updated accepted started ended aborting followed changed "
+    "place_in_chain blockers lease worker digest"
 )
-HEAD_SIZES = (-1, 6, 4, 6, 4, 4, 4, 4, 6, 6, 6, 6, 1, 4, 4)
+HEAD_SIZES = (-1, 6, 4, 6, 4, 4, 4, 4, 6, 6, 6, 6, 1, 1, 1, 4, 4)
 """Numbers are that long, a text that many bytes; behind them are texts, each after its length in one byte."""
-HEAD_MORE = (
-    "lane place follows chain root_queue next next_queue over over_at expires awaited has_error since calls"
-)
+HEAD_MORE = "lane place follows chain root_queue next next_queue over over_at expires awaited has_error since"
 CARD = "task options key fingerprint plan items size lane_plan runs_anyway grave origin origin_queue payload"
 KEY = "text task holder generation since completed failed follows ended ended_at forget fingerprint"
 

@@ -71,7 +71,7 @@ def _records(queue: Queue, _: dict[str, Queue]) -> Iterator[str]:
     yield from queue.broken
     for id in queue.heads.keys() ^ queue.cards.keys():
         yield f"job {id.hex()} is half-written"
-    for letter in "rep":
+    for letter in "repa":
         for id in queue.of(letter).keys() - queue.heads.keys():
             yield f"{letter} of job {id.hex()}, which is gone"
     for id in queue.blockers.keys() - queue.heads.keys():
@@ -79,11 +79,13 @@ def _records(queue: Queue, _: dict[str, Queue]) -> Iterator[str]:
     for id, head in queue.heads.items():
         if bool(head.has_error) != (id in queue.of("e")):
             yield f"job {id.hex()} and its error disagree"
+        if bool(head.changed) != (id in queue.of("a")):
+            yield f"job {id.hex()} and the calls that changed it disagree"
         if (head.blockers or 0) != len(queue.blockers.get(id, ())):
             yield f"job {id.hex()} and its blockers disagree"
         if (head.state.decode() in LIVE) == bool(head.ended):
             yield f"job {id.hex()} is {head.state} and ended at {head.ended}"
-    for unknown in queue.others.keys() - set("repniomw"):
+    for unknown in queue.others.keys() - set("repaniomw"):
         yield f"nobody knows records of {unknown!r}"
 
 
@@ -175,7 +177,10 @@ def _following(queue: Queue, queues: dict[str, Queue]) -> Iterator[str]:
         there = _where(head.follows, queues)
         if there is None or queues[there].heads[head.follows].is_over:
             yield f"job {id.hex()} follows nobody"
-        elif there != queue.name:
+            continue
+        if not queues[there].heads[head.follows].followed:
+            yield f"job {id.hex()} follows one that will not look for it"
+        if there != queue.name:
             member = b"g" + head.follows + id + queue.name.encode()
             if member not in queues[there].index:
                 yield f"job {id.hex()} follows one in {there} that does not know"

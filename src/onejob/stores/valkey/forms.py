@@ -9,7 +9,7 @@ from typing import Any, Final
 from onejob.core.dead_letter import copy_id
 from onejob.core.dedup import Verdict
 from onejob.core.job import ChainId, Claimed, Job, JobId, Lease, Millis, NewJob, State
-from onejob.core.judge import Answer, Outcome
+from onejob.core.judge import Answer, Call, Outcome
 from onejob.core.lane import LanePlan
 from onejob.core.lifecycle import ENDING, MOVES, Move, Settlement
 from onejob.sql.attempts import IN_PLACE
@@ -30,9 +30,17 @@ STATES: Final[dict[bytes, State]] = {
 }
 LETTERS: Final = {state: letter.decode() for letter, state in STATES.items()}
 LEASE_BYTES: Final = 8
-_KEPT: Final = 4
-"""As much is said of a duplicate that is kept."""
-_HEAD: Final = Struct(">6s4I6x6s13xII")
+_CHANGES: Final = {
+    None: (Outcome.KEPT, Verdict.KEEP),
+    b"u": (Outcome.UPDATED, Verdict.UPDATE),
+    b"p": (Outcome.POSTPONED, Verdict.POSTPONE),
+    b"c": (Outcome.COLLECTED, Verdict.COLLECT),
+}
+"""What was done about a duplicate that made no job."""
+_OF_DUPLICATES: Final = 5
+"""As much is said of those, at most."""
+_CALL_SIZE: Final = 33
+_HEAD: Final = Struct(">6s4I6x6s15xII")
 _HEAD_AT: Final = 11
 """What a claim reads of a head, and behind what: its state, number and priority. See `HEAD` in `records.lua`."""
 
@@ -62,13 +70,14 @@ def answer_of(row: Any, job: NewJob) -> Answer:
     """What a newcomer was answered; 1 says that it was created, and nothing else is to be said."""
     if row == 1:
         return Answer(job.id, Outcome.CREATED)
-    if len(row) == _KEPT:
-        raw, state, age, differs = row
+    if len(row) <= _OF_DUPLICATES:
+        raw, state, age, differs, *change = row
         holder = id_from_bytes(raw)
+        outcome, verdict = _CHANGES[change[0] if change else None]
         return Answer(
             holder,
-            Outcome.KEPT,
-            Verdict.KEEP,
+            outcome,
+            verdict,
             holder,
             STATES[state],
             age,
@@ -86,6 +95,14 @@ def answer_of(row: Any, job: NewJob) -> Answer:
         bool(payload_differs),
         bool(options_differ),
         None if former is None or job.lane is None else lane_of(job.lane.key, former),
+    )
+
+
+def calls_of(text: bytes) -> tuple[Call, ...]:
+    """The calls that changed a queued job and are remembered."""
+    calls = (text[at : at + _CALL_SIZE] for at in range(0, len(text), _CALL_SIZE))
+    return tuple(
+        Call(id_from_bytes(call[:16]), _CHANGES[call[16:17]][0], id_from_bytes(call[17:])) for call in calls
     )
 
 

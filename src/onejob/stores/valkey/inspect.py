@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onejob.core.job import ChainId, Job, JobId, WorkerId
-from onejob.core.judge import Call, Holder, Outcome
+from onejob.core.judge import Holder
 from onejob.sql.ids import id_from_bytes
 from onejob.store import Key, WorkerView
 from onejob.stores.valkey.asking import everywhere, together
@@ -21,7 +21,7 @@ from onejob.stores.valkey.chain_views import (
     standings,
 )
 from onejob.stores.valkey.dead_errors import dead_errors
-from onejob.stores.valkey.forms import STATES, raw_id, text_of
+from onejob.stores.valkey.forms import STATES, calls_of, raw_id, text_of
 from onejob.stores.valkey.listing import count, counts, dead, jobs
 from onejob.stores.valkey.office import DESK, Office
 from onejob.stores.valkey.showing import load
@@ -189,10 +189,7 @@ def _holder(row: Sequence[Any]) -> Holder:
         fingerprint=row[12],
         items=row[13],
         size=row[14],
-        calls=tuple(
-            Call(id_from_bytes(id), Outcome(outcome.decode()), id_from_bytes(holder))
-            for id, outcome, holder in row[15]
-        ),
+        calls=calls_of(row[15]),
         gone=bool(row[16]),
         lane=text_of(row[17]),
     )

@@ -25,42 +25,72 @@ _BEGINNING: Final = Struct(">IB")
 _HEADER: Final = Struct(">16siQIII")
 """Id, priority, delay, and the lengths of the plan, of the card, and of what few jobs have."""
 _RULE: Final = Struct(">HB")
+"""Which rules apply, and the length of the digest, which follows."""
 _NAMED: Final = Struct(">HH")
-_TEXT: Final = Struct(">H")
-_FINGERPRINT: Final = Struct(">B")
-_TWO: Final = Struct(">II")
+"""Of how a key's record begins, and of its text."""
+_LENGTH: Final = Struct(">H")
+_SIZES: Final = Struct(">II")
+_NO_SIZES: Final = _SIZES.pack(0, 0)
+_PLANNED: Final = _RULE.size + _LENGTH.size + 1 + _SIZES.size
+"""The length of a plan without digest, fingerprint, and how a key's record begins."""
+_BYTES: Final = [bytes((value,)) for value in range(256)]
 _encode = msgspec.msgpack.Encoder().encode
+_pack_card, _pack_header, _pack_rule, _pack_named = CARD.pack, _HEADER.pack, _RULE.pack, _NAMED.pack
 
 
 def newcomers(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> bytes:
     """These jobs, and the chains that they wait for."""
     shared = _Shared()
     words = [b""]
+    # Every enqueue comes here: nothing is called that can be spared.
     for job in jobs:
-        plan, task = job.plan, shared.task(job.task)
-        planned = more = b""
+        plan, payload, task = job.plan, job.payload, shared.task(job.task)
+        rest = options = more = b""
         if waits or job.lane or job.caller or job.expires is not None or job.runs_anyway or job.options:
-            card = _card(job, task, job.options or b"", _rest(job))
-            more = _more(job, waits.get(job.id, ()))
-        elif plan is None:
-            card = CARD.pack(job.max_crashes, len(task), 0, 0, 0, 0) + task + job.payload
-        else:
-            card = _card(job, task, b"", shared.rest(job, plan))
-        if plan is not None:
-            planned = _planned(plan, task, shared.rule(plan.rules))
+            options, rest, more = job.options or b"", _rest(job), _more(job, waits.get(job.id, ()))
+        elif plan is not None:
+            rest = shared.rest(job, plan)
+        size = CARD.size + len(task) + len(options) + len(rest) + len(payload)
+        id = id_to_bytes(job.id)
+        if plan is None:
+            words += (
+                _pack_header(id, job.priority, job.delay, 0, size, len(more)),
+                _pack_card(job.max_crashes, len(task), len(options), 0, 0, len(rest)),
+                task,
+                options,
+                rest,
+                payload,
+                more,
+            )
+            continue
+        digest, text, mark = plan.digest, plan.text.encode(), plan.fingerprint
+        length, named, marked = len(digest), len(text) + len(task) + _NAMED.size, len(mark)
+        planned = _PLANNED + length + named + marked
         words += (
-            _HEADER.pack(id_to_bytes(job.id), job.priority, job.delay, len(planned), len(card), len(more)),
-            planned,
+            _pack_header(id, job.priority, job.delay, planned, size + len(text) + marked, len(more)),
+            _pack_rule(shared.rule(plan.rules), length),
+            digest,
+            _pack_named(named, len(text)),
+            text,
+            shared.named(task),
+            _BYTES[marked],
+            mark,
+            _SIZES.pack(plan.items, plan.size) if plan.items or plan.size else _NO_SIZES,
+            _pack_card(job.max_crashes, len(task), len(options), len(text) + 1, marked, len(rest)),
+            task,
+            options,
+            text,
+            mark,
+            rest,
+            payload,
+            more,
         )
-        words += card, more
     words[0] = shared.rules(differ=_differ(jobs))
     return b"".join(words)
 
 
 def _differ(jobs: Sequence[NewJob]) -> bool:
     """True if no two have the same id or the same key."""
-    if len(jobs) == 1:
-        return True
     digests = [job.plan.digest for job in jobs if job.plan is not None]
     return len({job.id for job in jobs}) == len(jobs) and len(set(digests)) == len(digests)
 
@@ -68,10 +98,11 @@ def _differ(jobs: Sequence[NewJob]) -> bool:
 class _Shared:
     """What many jobs of one call have in common."""
 
-    __slots__ = ("_rests", "_rules", "_tasks")
+    __slots__ = ("_named", "_rests", "_rules", "_tasks")
 
     def __init__(self) -> None:
         self._tasks: dict[str, bytes] = {}
+        self._named: dict[bytes, bytes] = {}
         self._rules: dict[int, tuple[int, Rules]] = {}
         """By identity: all jobs of a task have one object of rules."""
         self._rests: dict[tuple[int, int, int], bytes] = {}
@@ -79,6 +110,10 @@ class _Shared:
     def task(self, name: str) -> bytes:
         """The name of a task."""
         return self._tasks.get(name) or self._tasks.setdefault(name, name.encode())
+
+    def named(self, task: bytes) -> bytes:
+        """The name of a task behind its length."""
+        return self._named.get(task) or self._named.setdefault(task, _LENGTH.pack(len(task)) + task)
 
     def rule(self, rules: Rules) -> int:
         """The place of rules among those that are sent along, from 1."""
@@ -117,31 +152,6 @@ def rules_form(rules: Rules) -> tuple[object, ...]:
 def _lane(lane: LanePlan | None) -> tuple[object, ...] | bool:
     """A lane as `making.lua` reads it."""
     return False if lane is None else (lane.key, *_limits(lane))
-
-
-def _planned(plan: Plan, task: bytes, rule: int) -> bytes:
-    digest, text, fingerprint = plan.digest, plan.text.encode(), plan.fingerprint
-    return b"".join(
-        (
-            _RULE.pack(rule, len(digest)),
-            digest,
-            _NAMED.pack(4 + len(text) + len(task), len(text)),
-            text,
-            _TEXT.pack(len(task)),
-            task,
-            _FINGERPRINT.pack(len(fingerprint)),
-            fingerprint,
-            _TWO.pack(plan.items, plan.size),
-        )
-    )
-
-
-def _card(job: NewJob, task: bytes, options: bytes, rest: bytes) -> bytes:
-    plan = job.plan
-    key, fingerprint = (b"", b"") if plan is None else (plan.text.encode(), plan.fingerprint)
-    key_size = 0 if plan is None else len(key) + 1
-    sizes = CARD.pack(job.max_crashes, len(task), len(options), key_size, len(fingerprint), len(rest))
-    return b"".join((sizes, task, options, key, fingerprint, rest, job.payload))
 
 
 def _rest(job: NewJob) -> bytes:

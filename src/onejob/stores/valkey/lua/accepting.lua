@@ -3,16 +3,19 @@
 local revoke_last, accept
 do
   local function change_holder(job, id, wanted)
-    local plan, card, payload, size = job[N_PLAN], card_of(id), payload_of(job), payload_size(job)
-    local head = change(id)
+    local plan, head = job[N_PLAN], change(id)
     if wanted.append then
-      card[SIZE] = (card[SIZE] or #card[PAYLOAD]) + 1 + size
-      card[PAYLOAD], card[ITEMS] = card[PAYLOAD] .. '\n' .. payload, card[ITEMS] + plan[P_ITEMS]
+      local card = card_of(id)
+      card[SIZE] = (card[SIZE] or #card[PAYLOAD]) + 1 + payload_size(job)
+      card[PAYLOAD], card[ITEMS] = card[PAYLOAD] .. '\n' .. payload_of(job), card[ITEMS] + plan[P_ITEMS]
+      save_card(id)
     else
-      card[PAYLOAD], card[FINGERPRINT], card[ITEMS], card[SIZE] = payload, plan[P_FINGERPRINT], plan[P_ITEMS], size
+      local text = with_payload(card_text_of(id), job[N_CARD], plan[P_FINGERPRINT], plan[P_ITEMS], plan[P_SIZE])
+      cards[id], card_texts[id] = nil, text
+      write('c' .. id, text)
     end
-    save_card(id)
-    head[DUE], head[UPDATED], head[CALLS] = wanted.due, NOW, wanted.calls
+    head[DUE], head[UPDATED], head[CHANGED] = wanted.due, NOW, 1
+    save_calls(id, wanted.calls)
     place_queued(id)
     tell('work')
   end
@@ -51,11 +54,11 @@ do
     end
   end
 
-  -- What a newcomer is answered; most duplicates are kept, of which there is less to say.
+  -- What a newcomer is answered; of most duplicates there is less to say: who is kept, or how he was changed.
   local function answer_of(decision, former)
-    if decision.outcome == 'kept' and not decision.replayed then
+    if decision.change or decision.outcome == 'kept' then
       return { decision.holder, decision.state, decision.age,
-        (decision.payload_differs and 2 or 0) + (decision.options_differ and 1 or 0) }
+        (decision.payload_differs and 2 or 0) + (decision.options_differ and 1 or 0), CHANGES[decision.outcome] }
     end
     local lane = former and { former[L_CONCURRENCY], former[L_MAX], former[L_PER], former[L_HOLD] } or false
     return { decision.id, decision.outcome, decision.verdict, decision.holder or false, decision.state or false, decision.age or 0,
@@ -68,7 +71,7 @@ do
     local holder = plan and holder_of(plan[P_DIGEST], plan[P_RULES][R_MAX_ITEMS] > 0)
     if not holder then
       if head_of(id) then return 1, id, 'created' end
-      former = make(job, made_due(job), NOW, false, false)
+      former = make(job, made_due(job), NOW, false, '')
       return former and answer_of({ id = id, outcome = 'created', verdict = RUN }, former) or 1, id, 'created'
     end
     local decision = judge(job, holder)

@@ -102,7 +102,7 @@ end
 function step.exhume(text, error, items, letter)
   local job = read_newcomer(text)
   if head_of(job[N_ID]) then return 'moved' end
-  make(job, NOW, NOW, false, false)
+  make(job, NOW, NOW, false, '')
   card_of(job[N_ID])[ITEMS] = items
   save_card(job[N_ID])
   if error then set_error(job[N_ID], error) end

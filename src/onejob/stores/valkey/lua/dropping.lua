@@ -43,6 +43,7 @@ function take.revive(id, follows, chains, queue, letter)
   if head[STATE] ~= FAILED and head[STATE] ~= REVOKED then return end
   local card = card_of(id)
   for field = FAILURES, MISSES do head[field] = 0 end
+  if follows then note_followed(follows) end
   head[STARTED], head[ENDED], head[EXPIRES], head[FOLLOWS] = false, false, false, follows
   head[DUE], head[UPDATED], head[ABORTING] = NOW, NOW, 0
   call('HDEL', DATA, 'r' .. id)

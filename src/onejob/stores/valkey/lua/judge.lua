@@ -3,9 +3,12 @@
 
 local RUN, KEEP, UPDATE, POSTPONE, COLLECT = 'r', 'k', 'u', 'p', 'c'
 local FOLLOW, LATER, CANCEL, RAISE = 'f', 'l', 'x', '!'
-local REMEMBERED_CALLS, FULL_SIZE = 8, 1048576
+local FULL_SIZE = 1048576
+-- Calls that changed a job are a text: of each its id, what it did, and whom it changed. The last eight are remembered.
+local CALL_SIZE, CALLS_SIZE = 33, 264
+local CHANGES = { updated = 'u', postponed = 'p', collected = 'c', u = 'updated', p = 'postponed', c = 'collected' }
 
-local forget_at, made_due, judge, may_revive, verdict_of, is_full
+local forget_at, made_due, judge, may_revive, verdict_of, is_full, postponed_till, with_call, applied_before
 do
   local function column(state, own)
     if QUEUED[state] then return 0 end
@@ -46,7 +49,7 @@ do
 
   local function made(job, former)
     return { outcome = 'created', verdict = RUN, id = job[N_ID], creates = true, due = made_due(job), since = NOW,
-      follows = former and former.follows or false, calls = former and former.calls or NOBODY }
+      follows = former and former.follows or false, calls = former and former.calls or '' }
   end
 
   -- In what a newcomer differs from its key's holder: in its payload, and in its options.
@@ -86,21 +89,33 @@ do
     return answered(decision, job, holder, state, verdict, 'created')
   end
 
+  -- These calls and one more.
+  function with_call(calls, id, outcome, holder) return sub(calls .. id .. CHANGES[outcome] .. holder, -CALLS_SIZE) end
+
+  -- What a call did, and to whom, if it is among these.
+  function applied_before(calls, id)
+    local at = string.find(calls, id, 1, true)
+    while at and at % CALL_SIZE ~= 1 do at = string.find(calls, id, at + 1, true) end
+    if at then return CHANGES[sub(calls, at + 16, at + 16)], sub(calls, at + 17, at + 32) end
+  end
+
   local function changing(job, holder, state, verdict, outcome, due)
-    local calls = {}
-    for number, known in ipairs(holder.calls) do calls[number] = known end
-    calls[#calls + 1] = { job[N_ID], outcome, holder.id }
-    while #calls > REMEMBERED_CALLS do table.remove(calls, 1) end
+    local calls = with_call(holder.calls, job[N_ID], outcome, holder.id)
     return answered({ change = { due = due, append = verdict == COLLECT, calls = calls } }, job, holder, state, verdict, outcome)
   end
 
+  -- Until when a holder is put off; nothing if that has gone on for as long as it may.
+  function postponed_till(rules, accepted, due, attempt)
+    local latest = rules[R_MAX_WAIT] and accepted + rules[R_MAX_WAIT]
+    if latest and NOW >= latest then return end
+    local till = NOW + rules[R_WAIT]
+    if latest then till = math.min(till, latest) end
+    return attempt > 0 and math.max(till, due) or till
+  end
+
   local function postponed(job, holder, state)
-    local rules = job[N_PLAN][P_RULES]
-    local latest = rules[R_MAX_WAIT] and holder.accepted + rules[R_MAX_WAIT]
-    if latest and NOW >= latest then return changing(job, holder, state, UPDATE, 'updated', holder.due) end
-    local due = NOW + rules[R_WAIT]
-    if latest then due = math.min(due, latest) end
-    if holder.attempt > 0 then due = math.max(due, holder.due) end
+    local due = postponed_till(job[N_PLAN][P_RULES], holder.accepted, holder.due, holder.attempt)
+    if not due then return changing(job, holder, state, UPDATE, 'updated', holder.due) end
     return changing(job, holder, state, POSTPONE, 'postponed', due)
   end
 
@@ -142,9 +157,8 @@ do
   function judge(job, holder)
     if not job[N_PLAN] or not holder then return made(job) end
     if holder.id == job[N_ID] then return { id = job[N_ID], outcome = 'created', verdict = RUN, replayed = true } end
-    for _, known in ipairs(holder.calls) do
-      if known[1] == job[N_ID] then return { id = known[3], outcome = known[2], verdict = RUN, replayed = true } end
-    end
+    local outcome, changed_job = applied_before(holder.calls, job[N_ID])
+    if outcome then return { id = changed_job, outcome = outcome, verdict = RUN, replayed = true } end
     local state = true_state(holder)
     local decision = state and judged(job, holder, state) or made(job, holder)
     decision.expire_holder = is_overdue(holder) or false

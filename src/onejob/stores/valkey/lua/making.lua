@@ -22,12 +22,18 @@ local function make(job, due, since, follows, calls, chain, root_queue, index)
   end
   local head = new_head(state, job[N_PRIORITY], due)
   if plan then head[DIGEST] = plan[P_DIGEST] end
-  if follows then head[FOLLOWS] = follows end
+  if follows then
+    note_followed(follows)
+    head[FOLLOWS] = follows
+  end
   if job[N_EXPIRES] then head[EXPIRES] = NOW + job[N_EXPIRES] end
   if chain then head[CHAIN], head[ROOT_QUEUE], head[PLACE_IN_CHAIN] = chain, root_queue, index end
   if lane then head[LANE], head[PLACE] = lane[1], state == PARKED and READY or NOT_READY end
   if since ~= NOW then head[SINCE] = since end
-  if calls and calls[1] then head[CALLS] = calls end
+  if calls ~= '' then
+    head[CHANGED] = 1
+    save_calls(id, calls)
+  end
   head[BLOCKERS] = #blockers
   tell('work')
   create(id, head, job[N_CARD])
@@ -53,7 +59,7 @@ end
 function take.go_on(job, chain, root_queue, index)
   local found = head_of(job[N_ID])
   if not found then
-    make(job, NOW + job[N_DELAY], NOW, false, false, chain, root_queue, index)
+    make(job, NOW + job[N_DELAY], NOW, false, '', chain, root_queue, index)
   elseif found[CHAIN] ~= chain then
     post(root_queue, 'over', chain, COMPLETED, false, false, NOW)
   else
@@ -72,7 +78,7 @@ local function holder_of(digest, wanted)
     return { id = id, state = record[K_ENDED] or REVOKED, gone = true, since = record[K_SINCE], completed_until = record[K_COMPLETED],
       failed_until = record[K_FAILED], follows = record[K_FOLLOWS], accepted = record[K_SINCE], due = record[K_SINCE], attempt = 1,
       priority = 0, options = false, expires = false, lane = false, fingerprint = record[K_FINGERPRINT] or '', items = 0, size = 0,
-      calls = NOBODY }
+      calls = '' }
   end
   local text, card = card_text_of(id), wanted and card_of(id)
   local _, options_at, key_at, fingerprint_at, more_at = card_parts(text)
@@ -81,5 +87,5 @@ local function holder_of(digest, wanted)
     due = head[DUE], attempt = head[ATTEMPT], priority = head[PRIORITY],
     options = key_at > options_at and sub(text, options_at, key_at - 1), expires = head[EXPIRES], lane = head[LANE],
     fingerprint = more_at > fingerprint_at and sub(text, fingerprint_at, more_at - 1) or record[K_FINGERPRINT] or '',
-    items = card and card[ITEMS], size = card and (card[SIZE] or #card[PAYLOAD]), calls = head[CALLS] or NOBODY }
+    items = card and card[ITEMS], size = card and (card[SIZE] or #card[PAYLOAD]), calls = calls_of(id, head) }
 end

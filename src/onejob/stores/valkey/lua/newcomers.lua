@@ -59,6 +59,19 @@ local function options_of(job)
   return key_at > options_at and sub(job[N_CARD], options_at, key_at - 1)
 end
 local function payload_of(job) return sub(job[N_CARD], (select(6, card_parts(job[N_CARD])))) end
+-- A card with a newcomer's payload in place of its own; of what goes with that, few cards have more than the mark.
+local function with_payload(card, newcomer, fingerprint, items, size)
+  local _, _, _, fingerprint_at, more_at, payload_at = card_parts(card)
+  local _, _, _, _, own_more_at, own_payload_at = card_parts(newcomer)
+  local more = sub(card, more_at, payload_at - 1)
+  if more ~= sub(newcomer, own_more_at, own_payload_at - 1) then
+    local fields = more ~= '' and unpack_record(more) or { false }
+    fields[ITEMS - FINGERPRINT], fields[SIZE - FINGERPRINT] = items, size > 0 and size
+    more = pack(fields)
+  end
+  return sub(card, 1, 12) .. pack_bytes('>BI4', #fingerprint, #more) .. sub(card, 18, fingerprint_at - 1) .. fingerprint .. more
+    .. sub(newcomer, own_payload_at)
+end
 local function payload_size(job)
   local plan = job[N_PLAN]
   if plan and plan[P_SIZE] > 0 then return plan[P_SIZE] end

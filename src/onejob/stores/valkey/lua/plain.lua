@@ -2,11 +2,10 @@
 -- without having been read: a table of Lua's costs more than all the rest. Each does, to the byte, what the long way does, and
 -- returns nothing where that has to be taken.
 
--- How many bytes a head has without lease, worker and key; numbers of attempts, or of losses.
-local LONE = 69
+-- Numbers of attempts, or of losses.
 local NEVER, ONCE = '\0\0\0\0', '\0\0\0\1'
 
-local key_at_end, complete_plain, start_plain, claim_alone, fits_stock
+local key_place, complete_plain, start_plain, claim_alone, fits_stock
 do
   -- What is the same for many jobs of a call.
   local ended_now, over_now, holders
@@ -15,37 +14,65 @@ do
     holders = emptied(holders)
   end)
 
-  -- The key at the end of a head, with its length; nothing if that is not its end.
-  function key_at_end(text)
-    if #text == LONE then return '\0' end
-    local worker_at = 68 + string.byte(text, 67)
-    local key_at = worker_at + 1 + string.byte(text, worker_at)
-    return key_at + string.byte(text, key_at) == #text and sub(text, key_at)
+  -- Where the key stands in a head whose end it is, behind its length; nothing if more follows.
+  function key_place(text)
+    local worker_at = 70 + string.byte(text, 69)
+    local at = worker_at + 1 + string.byte(text, worker_at)
+    return at + string.byte(text, at) == #text and at
+  end
+  local function key_at_end(text)
+    local at = key_place(text)
+    return at and sub(text, at)
   end
 
-  -- The lease under which a job runs, and the beginning of its member, by how its head ends.
-  local function holder_by(ending)
-    local known = holders[ending]
+  -- The lease under which a job runs that nothing else goes with, and the beginning of its member, by what its head has between when
+  -- it ended and its key.
+  local function holder_by(part)
+    local known = holders[part]
     if known == nil then
-      local aborting, place, blockers, lease, worker, digest, after = unpack_bytes('>BI4I4Bc0Bc0Bc0', ending)
-      known = aborting == 0 and place == 0 and blockers == 0 and digest == '' and after > #ending and { lease, 'W' .. worker .. '\0' }
-      holders[ending] = known
+      local aborting, followed, _, place, blockers, lease, worker = unpack_bytes('>BBBI4I4Bc0Bc0', part)
+      known = aborting == 0 and followed == 0 and place == 0 and blockers == 0 and { lease, 'W' .. worker .. '\0' }
+      holders[part] = known
     end
     return known
+  end
+
+  -- As `end_key`, for a job that completed and that nobody follows; true unless that is not all.
+  local function end_own_key(id, digest, accepted)
+    if keys[digest] ~= nil then return end
+    local text = key_texts[digest]
+    if text == nil then text = call('HGET', DATA, 'k' .. digest) end
+    if not text then return true end
+    local _, _, holder, _, since, till, _, follows, ended, _, forget, fingerprint = unpack_bytes(KEY_RECORD, text)
+    if follows ~= '' or ended ~= '' or forget >= 0 then return end
+    if holder ~= id then return true end
+    if till > NOW then
+      text = sub(text, 1, #text - 19 - #fingerprint) .. pack_bytes('>BBc1ddB', 0, 1, COMPLETED, NOW, till, #fingerprint) .. fingerprint
+      key_texts[digest] = text
+      write('k' .. digest, text)
+      if till < LATEST then add_later('G' .. instant(till) .. digest) end
+      return true
+    end
+    key_texts[digest] = false
+    if accepted ~= instant(since) then remove_later('K' .. instant(since) .. digest) end
+    local size = #erased
+    erased[size + 1], erased[size + 2] = 'k' .. digest, 'n' .. digest
+    return true
   end
 
   -- As `settle`, for an attempt that simply completed; true if it did.
   function complete_plain(id, lease, result)
     local text = head_texts[id]
     if not text or heads[id] ~= nil or sub(text, 1, 1) ~= RUNNING then return end
-    local ending = sub(text, 58)
-    local holder = holder_by(ending)
+    local key_at = key_place(text)
+    local holder = key_at and holder_by(sub(text, 58, key_at - 1))
     if not holder or holder[1] ~= lease then return end
+    if key_at < #text and not end_own_key(id, sub(text, key_at + 1), sub(text, 40, 45)) then return end
     if not ended_now then
       ended_now, over_now = number(NOW + 1), 'Z' .. COMPLETED .. instant(NOW)
       tell('done')
     end
-    text = COMPLETED .. sub(text, 2, 51) .. ended_now .. ending
+    text = COMPLETED .. sub(text, 2, 51) .. ended_now .. sub(text, 58)
     head_texts[id], unwritten[id] = text, true
     write('j' .. id, text)
     if result then write('r' .. id, result) end
@@ -60,14 +87,14 @@ do
   function fits_stock(id)
     local text = head_texts[id]
     if sub(text, 26, 29) ~= NEVER or sub(card_texts[id], 1, 4) == NEVER then return false end
-    return key_at_end(text) and true or not head_of(id)[LANE]
+    return key_place(text) and true or not head_of(id)[LANE]
   end
 
   -- The head of a job that starts.
   local function started_text(text, started, held, key)
     local attempt = sub(text, 18, 21)
     attempt = attempt == NEVER and ONCE or pack_bytes('>I4', unpack_bytes('>I4', attempt) + 1)
-    return RUNNING .. sub(text, 2, 17) .. attempt .. sub(text, 22, 45) .. started .. sub(text, 52, 66) .. held .. key
+    return RUNNING .. sub(text, 2, 17) .. attempt .. sub(text, 22, 45) .. started .. sub(text, 52, 68) .. held .. key
   end
 
   -- As `start`, for the job of a member that is waiting: `started`, `held` and `running` are how its start, its lease and worker,

@@ -2,7 +2,7 @@
 -- whose field begins with the letter of their kind, and `index`, a sorted set of equal scores whose members begin
 -- likewise, so that it is ordered by their bytes. Which members a job has is a function of its head alone.
 --
--- data   j id head · c id card · r id result · e id error · p id progress · b id blockers · k digest key · n digest
+-- data   j id head · c id card · r id result · e id error · p id progress · a id calls that changed it · b id blockers · k digest key · n digest
 --        absorbed · l lane limits · w worker alive until · i source messages taken · o target number message · mborn when it came into being · m… counts
 -- index  O seq id (all without a key, by acceptance) · Q seq id (all with one) · R rank id (claimable) · D due id · E due id (in a lane) · X expires id ·
 --        W worker id (running) · Z state ended id (chains that are over) · K since digest (keys that their
@@ -18,11 +18,11 @@ local call, pack, unpack_record, pack_bytes, unpack_bytes, sub
 -- The fields of a head: what changes as a job lives, and what its ways depend on. Those that most jobs have are bytes in a
 -- fixed order; the others come after them, packed, and only if there are any.
 local STATE, SEQ, PRIORITY, DUE, ATTEMPT, FAILURES, CRASHES, MISSES, UPDATED = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local ACCEPTED, STARTED, ENDED, ABORTING, PLACE_IN_CHAIN, BLOCKERS, LEASE, WORKER, DIGEST = 10, 11, 12, 13, 14, 15, 16, 17, 18
-local HAS_MORE = 19
-local LANE, PLACE, FOLLOWS, CHAIN, ROOT_QUEUE, NEXT, NEXT_QUEUE, OVER, OVER_AT = 20, 21, 22, 23, 24, 25, 26, 27, 28
-local EXPIRES, AWAITED, HAS_ERROR, SINCE, CALLS = 29, 30, 31, 32, 33
-local HEAD = '>c1I6i4I6I4I4I4I4I6I6I6I6BI4I4Bc0Bc0Bc0'
+local ACCEPTED, STARTED, ENDED, ABORTING, FOLLOWED, CHANGED, PLACE_IN_CHAIN, BLOCKERS = 10, 11, 12, 13, 14, 15, 16, 17
+local LEASE, WORKER, DIGEST, HAS_MORE = 18, 19, 20, 21
+local LANE, PLACE, FOLLOWS, CHAIN, ROOT_QUEUE, NEXT, NEXT_QUEUE, OVER, OVER_AT = 22, 23, 24, 25, 26, 27, 28, 29, 30
+local EXPIRES, AWAITED, HAS_ERROR, SINCE = 31, 32, 33, 34
+local HEAD = '>c1I6i4I6I4I4I4I4I6I6I6I6BBBI4I4Bc0Bc0Bc0'
 -- The fields of a card: what a job is. The first ones stand behind their lengths, as a claim gives them; the payload is the rest.
 local TASK, PAYLOAD, OPTIONS, KEY, MAX_CRASHES, FINGERPRINT = 1, 2, 3, 4, 5, 6
 local PLAN, ITEMS, SIZE, LANE_PLAN, RUNS_ANYWAY, GRAVE, ORIGIN, ORIGIN_QUEUE = 7, 8, 9, 10, 11, 12, 13, 14
@@ -48,7 +48,7 @@ local FORMAT = '3' -- of all this
 local MOST_BYTES = /* bytes */
 
 -- What one call knows and has yet to write. A library lives on: every call begins by forgetting what the last one knew.
-local heads, cards, keys, head_texts, card_texts, key_texts -- false: not there
+local heads, cards, keys, head_texts, card_texts, key_texts, calls -- false: not there
 local changed, was_states, was_members, was_others, places_changed, unwritten
 local written, added, removed, erased, writes, adds, removals, topics, counted, counts, sequence, numbered, fresh, limits_text
 local forgetting = {}
@@ -73,6 +73,7 @@ end
 local function forget_all()
   heads, cards, keys = emptied(heads), emptied(cards), emptied(keys)
   head_texts, card_texts, key_texts = emptied(head_texts), emptied(card_texts), emptied(key_texts)
+  calls = emptied(calls)
   changed, was_states, was_members = emptied(changed), emptied(was_states), emptied(was_members)
   was_others, places_changed, unwritten = emptied(was_others), emptied(places_changed), emptied(unwritten)
   written, added, removed, erased = emptied(written), emptied(added), emptied(removed), emptied(erased)
@@ -129,7 +130,7 @@ local function is_over(head) return head[ENDED] and not head[CHAIN] and (not hea
 
 -- A head has false for what it does not have, and notes when it gets more than most have.
 local ABSENT = { __index = {} }
-for field = LANE, CALLS do ABSENT.__index[field] = false end
+for field = LANE, SINCE do ABSENT.__index[field] = false end
 function ABSENT.__newindex(head, field, value)
   if value then
     rawset(head, HAS_MORE, true)
@@ -155,9 +156,9 @@ local function head_text(head)
   local lease, worker, digest = head[LEASE], head[WORKER], head[DIGEST] or ''
   local text = pack_bytes(HEAD, head[STATE], head[SEQ], head[PRIORITY], head[DUE], head[ATTEMPT], head[FAILURES], head[CRASHES],
     head[MISSES], head[UPDATED], head[ACCEPTED], (head[STARTED] or -1) + 1, (head[ENDED] or -1) + 1, head[ABORTING],
-    head[PLACE_IN_CHAIN], head[BLOCKERS], #lease, lease, #worker, worker, #digest, digest)
+    head[FOLLOWED], head[CHANGED], head[PLACE_IN_CHAIN], head[BLOCKERS], #lease, lease, #worker, worker, #digest, digest)
   if not head[HAS_MORE] then return text end
-  local more, size = {}, CALLS
+  local more, size = {}, SINCE
   while size > HAS_MORE and not head[size] do size = size - 1 end
   for field = LANE, size do more[field - HAS_MORE] = head[field] end
   return size > HAS_MORE and text .. pack(more) or text
@@ -385,6 +386,24 @@ local function change(id)
   return head
 end
 
+-- The calls that changed a queued job and are remembered, as a text: see `judge`.
+local function calls_of(id, head)
+  if head[CHANGED] == 0 then return '' end
+  local text = calls[id] or call('HGET', DATA, 'a' .. id)
+  calls[id] = text
+  return text
+end
+local function save_calls(id, text)
+  calls[id] = text
+  write('a' .. id, text)
+end
+
+-- Lets a job know that somebody follows it, so that its end looks for them.
+local function note_followed(id)
+  local head = head_of(id)
+  if head and head[FOLLOWED] == 0 then change(id)[FOLLOWED] = 1 end
+end
+
 -- Members that begin so, in order, where all of them are written at once.
 local function range_at_once(start, limit)
   return call('ZRANGEBYLEX', INDEX, '[' .. start, '(' .. start .. TOP, 'LIMIT', 0, limit)
@@ -443,7 +462,7 @@ local function forget_key(digest, record)
 end
 
 local function new_head(state, priority, due)
-  return setmetatable({ state, next_number(), priority, due, 0, 0, 0, 0, NOW, NOW, false, false, 0, 0, 0, '', '', false, false },
+  return setmetatable({ state, next_number(), priority, due, 0, 0, 0, 0, NOW, NOW, false, false, 0, 0, 0, 0, 0, '', '', false, false },
     ABSENT)
 end
 
@@ -493,6 +512,7 @@ local function erase(id)
   local size = #erased
   erased[size + 1], erased[size + 2], erased[size + 3], erased[size + 4] = 'j' .. id, 'c' .. id, 'r' .. id, 'p' .. id
   if head[HAS_ERROR] then erased[#erased + 1] = 'e' .. id end
+  if head[CHANGED] == 1 then erased[#erased + 1] = 'a' .. id end
   if head[BLOCKERS] > 0 then erased[#erased + 1] = 'b' .. id end
   count_state(head[STATE], -1)
   heads[id], cards[id], head_texts[id], card_texts[id] = false, false, false, false

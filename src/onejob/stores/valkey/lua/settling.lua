@@ -97,4 +97,11 @@ local function look_at_all(ends)
   local ids = {}
   for place, one in ipairs(ends) do ids[place] = type(one) == 'string' and sub(one, 1, 16) or one[ID] end
   fetch('j', ids, head_texts)
+  local digests = {}
+  for place = 1, #ids do
+    local text = head_texts[ids[place]]
+    local key_at = text and key_place(text)
+    if key_at and key_at < #text then digests[#digests + 1] = sub(text, key_at + 1) end
+  end
+  if digests[1] then fetch('k', digests, key_texts) end
 end

@@ -5,7 +5,7 @@ local accept_alone, accept_together
 do
   -- What a new head has behind its number, but for its key; and a key's record that nobody held, behind its holder.
   local function rest_of_new(priority, due)
-    return pack_bytes('>i4I6I4I4I4I4I6I6I6I6BI4I4BB', priority, due, 0, 0, 0, 0, NOW, NOW, 0, 0, 0, 0, 0, 0, 0)
+    return pack_bytes('>i4I6I4I4I4I4I6I6I6I6BBBI4I4BB', priority, due, 0, 0, 0, 0, NOW, NOW, 0, 0, 0, 0, 0, 0, 0, 0, 0)
   end
   local function rest_of_key(rules)
     return pack_bytes('>I4dddBBddB', 1, NOW, forget_at(rules, 3, NOW) or -1, forget_at(rules, 4, NOW) or -1, 0, 0, -1, -1, 0)
@@ -47,6 +47,14 @@ do
     return { { 1 }, WORK + tell_now(waiting) }
   end
 
+  -- What there is of each newcomer of one call, in arrays; of those with a key also in arrays of their own, where they are counted
+  -- apart. `made` is what came into being, or was changed, in this call: by the ids and the digests, if they may come again.
+  local text, ids, fields, cards, classes, starts, plans_at, digests, key_fields, key_rules, names, made
+  -- What the store had: whether each newcomer was there, and by its key the holder's record, head, card, and calls that changed it.
+  local were_there, records, held_at, heads, cards_of_held, calls_of_held
+  -- What the records of keys that are vacant have behind their holders, by the rules that came last.
+  local rest_of, rest
+
   -- What new jobs that are equally urgent have in common: their state, how the member begins that says so, what their heads have
   -- behind their numbers, and how many of them there are.
   local function class_of(priority, due)
@@ -55,124 +63,173 @@ do
   end
 
   -- When a newcomer is due whose rules let it wait.
-  local function due_by(rules, due, text, at)
-    local _, _, _, _, items = unpack_bytes(PLANNED, text, at)
+  local function due_by(rules, due, plan_at)
+    local _, _, _, _, items = unpack_bytes(PLANNED, text, plan_at)
     return is_full(rules, items) and due or math.max(due, NOW + rules[R_WAIT])
   end
 
-  -- Heads and cards of those who hold keys, by the keys' records.
-  local function holders_of(records, first, last)
-    local fields, ids, size, holders = {}, {}, 0, {}
-    for place = first, last do
-      if records[place] then
-        local _, _, id = unpack_bytes(HOLDER_OF_KEY, records[place])
-        size = size + 1
-        fields[size], ids[size] = 'j' .. id, 'c' .. id
+  -- Reads newcomers from a place on, up to the first that brings more. Returns where that one is, how many there are, and how many of
+  -- them have a key.
+  local function read_simple(at, rules)
+    local size, keyed, of_priority, of_due, class = 0, 0, nil, nil, nil
+    while at <= #text do
+      local id, priority, delay, plan_size, card_size, more_size, plan_at = unpack_bytes(NEWCOMER, text, at)
+      if more_size > 0 then break end
+      size = size + 1
+      local due, card_at = NOW + delay, plan_at + plan_size
+      plans_at[size] = plan_size > 0 and plan_at
+      if plan_size > 0 then
+        local rule, digest, key_named = unpack_bytes(KEY_PLANNED, text, plan_at)
+        if rules[rule][R_WAIT] > 0 then due = due_by(rules[rule], due, plan_at) end
+        keyed = keyed + 1
+        digests[keyed], key_fields[keyed], key_rules[keyed], names[keyed] = digest, 'k' .. digest, rules[rule], key_named
       end
+      if priority ~= of_priority or due ~= of_due then of_priority, of_due, class = priority, due, class_of(priority, due) end
+      ids[size], fields[size], classes[size], starts[size], at = id, 'j' .. id, class, at, card_at + card_size
+      cards[size] = sub(text, card_at, at - 1)
     end
-    if size == 0 then return NONE, 0 end
-    for place = 1, size do fields[size + place] = ids[place] end
-    return call('HMGET', DATA, unpack(fields, 1, 2 * size)), size
+    return at, size, keyed
   end
 
-  -- As `judge`, for a newcomer whose key is held by a job that has nothing else, or that is gone: its answer, if it is kept.
-  local function keep(rules, fingerprint, card, class, record, text, holder_card)
-    local _, _, id, _, since, completed_until, failed_until, _, ended, _, _, known_fingerprint = unpack_bytes(KEY_RECORD, record)
-    if text and not key_at_end(text) then return end
-    local state, standing, age = text and sub(text, 1, 1) or ended ~= '' and ended or REVOKED, 0, NOW - since
+  -- Reads what the store has of them. Who holds several keys' records is read once.
+  local function look_up(size, keyed)
+    were_there, records = call('HMGET', DATA, unpack(fields, 1, size)), NONE
+    if keyed == 0 then return end
+    records = call('HMGET', DATA, unpack(key_fields, 1, keyed))
+    local head_fields, card_fields, call_fields, known, count = {}, {}, {}, {}, 0
+    for place = 1, keyed do
+      if records[place] then
+        local _, _, id = unpack_bytes(HOLDER_OF_KEY, records[place])
+        local at = made and known[id]
+        if not at then
+          count = count + 1
+          at, known[id] = count, made and count
+          head_fields[at], card_fields[at], call_fields[at] = 'j' .. id, 'c' .. id, 'a' .. id
+        end
+        held_at[place] = at
+      end
+    end
+    if count == 0 then return end
+    heads, cards_of_held = call('HMGET', DATA, unpack(head_fields)), call('HMGET', DATA, unpack(card_fields))
+    calls_of_held = call('HMGET', DATA, unpack(call_fields))
+  end
+
+  -- Writes what a queued job that has nothing else becomes if it is due then, and returns its head. Nothing if its place in the index
+  -- would change that is yet to be written.
+  local function change_simply(id, head, due, card, calls, is_pending)
+    local state, was_due = sub(head, 1, 1), sub(head, 12, 17)
+    local new_state, new_due = due > NOW and DELAYED or WAITING, instant(due)
+    if new_state ~= state or new_due ~= was_due then
+      if is_pending then return end
+      local rank_of = pack_bytes('>I4', 2147483647 - unpack_bytes('>i4', head, 8))
+      remove_later(state == DELAYED and 'D' .. was_due .. id or 'R' .. rank_of .. was_due .. sub(head, 2, 7) .. id)
+      add_later(new_state == DELAYED and 'D' .. new_due .. id or 'R' .. rank_of .. new_due .. sub(head, 2, 7) .. id)
+      if new_state ~= state then
+        count_state(state, -1)
+        count_state(new_state, 1)
+      end
+    end
+    head = new_state .. sub(head, 2, 11) .. new_due .. sub(head, 18, 33) .. instant(NOW) .. sub(head, 40, 59) .. '\1' .. sub(head, 61)
+    write('j' .. id, head)
+    write('c' .. id, card)
+    write('a' .. id, calls)
+    tell('work')
+    return head
+  end
+
+  -- As `accept`, for a newcomer whose key is held by a job that has nothing else, or that is gone: its answer, if it is kept, or
+  -- changes who is queued. `own` is what that one became in this call.
+  local function meet(place, nth, own)
+    local at = held_at[nth]
+    local record, head, card, calls = records[nth], heads[at], cards_of_held[at], calls_of_held[at]
+    if own then record, head, card, calls = own[1], own[2], own[3], own[4] end
+    local rules, own_id, own_card = key_rules[nth], ids[place], cards[place]
+    local _, _, id, _, since, completed_until, failed_until, _, ended, _, _, mark = unpack_bytes(KEY_RECORD, record)
+    if head and (not key_place(head) or calls and applied_before(calls, own_id)) then return end
+    local state, standing, age = head and sub(head, 1, 1) or ended ~= '' and ended or REVOKED, 0, NOW - since
     if state == RUNNING then
       standing = 1
     elseif not QUEUED[state] then
       standing = state == COMPLETED and 3 or 4
       if (state == COMPLETED and completed_until or failed_until) <= NOW then return end
     end
-    if verdict_of(rules, standing, age) ~= KEEP then return end
-    local same = true
-    if text then
-      local _, options_at, key_at, fingerprint_at, more_at = card_parts(holder_card)
-      local _, own_at, own_end = card_parts(card)
-      if more_at > fingerprint_at then known_fingerprint = sub(holder_card, fingerprint_at, more_at - 1) end
-      same = sub(text, 8, 11) == sub(class[3], 1, 4) and sub(holder_card, options_at, key_at - 1) == sub(card, own_at, own_end - 1)
+    local verdict = verdict_of(rules, standing, age)
+    if verdict ~= KEEP and verdict ~= UPDATE and verdict ~= POSTPONE then return end
+    local _, _, _, own_mark, items, size = unpack_bytes(PLANNED, text, plans_at[place])
+    local options_differ = 0
+    if head then
+      local _, options_at, key_at, mark_at, more_at = card_parts(card)
+      local _, own_at, own_end = card_parts(own_card)
+      if more_at > mark_at then mark = sub(card, mark_at, more_at - 1) end
+      if sub(head, 8, 11) ~= sub(classes[place][3], 1, 4) or sub(card, options_at, key_at - 1) ~= sub(own_card, own_at, own_end - 1) then
+        options_differ = 1
+      end
     end
-    local differs = known_fingerprint ~= fingerprint
-    if differs and rules[R_STRICT] then return end
-    return { id, state, age, (differs and 2 or 0) + (same and 0 or 1) }
+    local differ = (mark ~= own_mark and 2 or 0) + options_differ
+    if verdict == KEEP then
+      if mark ~= own_mark and rules[R_STRICT] then return end
+      return { id, state, age, differ }
+    end
+    if state == BLOCKED or sub(head, 65, 68) ~= NEVER then return end
+    local due = read_number(head, 12)
+    local till = verdict == POSTPONE and postponed_till(rules, read_number(head, 40), due, unpack_bytes('>I4', head, 18))
+    local outcome = till and 'postponed' or 'updated'
+    calls, card = with_call(calls or '', own_id, outcome, id), with_payload(card, own_card, own_mark, items, size)
+    head = change_simply(id, head, till or due, card, calls, own)
+    if made then made[digests[nth]] = { record, head, card, calls } end
+    return head and { id, state, age, differ, CHANGES[outcome] }
+  end
+
+  -- As `make`, for a newcomer whose key, if it has one, nobody holds. Written out: calls of `write` and `add_later` would take a tenth
+  -- of all.
+  local function create_simply(place, nth, id, class)
+    local words, members, card, record = written, added, cards[place], nil
+    sequence = sequence + 1
+    local place_text = number(sequence)
+    local numbered_id, kind, key_end = place_text .. id, 'O', '\0'
+    if plans_at[place] then
+      local digest, rules = digests[nth], key_rules[nth]
+      if rules ~= rest_of then rest_of, rest = rules, rest_of_key(rules) end
+      record, kind, key_end = names[nth] .. id .. rest, 'Q', (#digest == 16 and '\16' or string.char(#digest)) .. digest
+      words[writes + 1], words[writes + 2], writes = key_fields[nth], record, writes + 2
+    end
+    local head = class[1] .. place_text .. class[3] .. key_end
+    words[writes + 1], words[writes + 2], words[writes + 3], words[writes + 4] = fields[place], head, 'c' .. id, card
+    members[adds + 1], members[adds + 2], members[adds + 3] = 0, kind .. numbered_id, 0
+    members[adds + 4] = class[2] .. (class[1] == DELAYED and id or numbered_id)
+    class[4], writes, adds = class[4] + 1, writes + 4, adds + 4
+    if made then
+      made[id] = true
+      if record then made[digests[nth]] = { record, head, card, false } end
+    end
   end
 
   -- Takes newcomers from a place in a text on; `differ` says that no two are the same or have the same key. Their answers go into
   -- `answers`. Returns where the first one is that has to go the long way, if there is one.
-  function accept_together(text, at, rules, differ, answers)
-    local ids, fields, cards, classes, starts, digests, names, plans_at = {}, {}, {}, {}, {}, {}, {}, {}
-    local key_fields, size, keyed, of_priority, of_due, class = {}, 0, 0, nil, nil, nil
-    while at <= #text do
-      local id, priority, delay, plan_size, card_size, more_size, plan_at = unpack_bytes(NEWCOMER, text, at)
-      if more_size > 0 then break end
-      size = size + 1
-      local due, card_at = NOW + delay, plan_at + plan_size
-      digests[size] = false
-      if plan_size > 0 then
-        local rule, digest, key_named = unpack_bytes(KEY_PLANNED, text, plan_at)
-        if rules[rule][R_WAIT] > 0 then due = due_by(rules[rule], due, text, plan_at) end
-        keyed = keyed + 1
-        key_fields[keyed], digests[size], names[size], plans_at[size] = 'k' .. digest, digest, key_named, plan_at
-      end
-      if priority ~= of_priority or due ~= of_due then of_priority, of_due, class = priority, due, class_of(priority, due) end
-      ids[size], fields[size], classes[size], starts[size], at = id, 'j' .. id, class, at, card_at + card_size
-      cards[size] = sub(text, card_at, at - 1)
-    end
+  function accept_together(newcomers, at, rules, differ, answers)
+    text, ids, fields, cards, classes, starts, plans_at = newcomers, {}, {}, {}, {}, {}, {}
+    digests, key_fields, key_rules, names, held_at = {}, {}, {}, {}, {}
+    heads, cards_of_held, calls_of_held, rest_of, made = NONE, NONE, NONE, nil, not differ and {}
+    local first, nth, size, keyed = sequence, 0, nil, nil
+    at, size, keyed = read_simple(at, rules)
     if size == 0 then return at end
-
-    for place = 1, keyed do fields[size + place] = key_fields[place] end
-    local found = call('HMGET', DATA, unpack(fields, 1, size + keyed))
-    local holders, held = holders_of(found, size + 1, size + keyed)
-    local made = not differ and {}
-    local nth, nth_held, first, from_rules, rest = size, 0, sequence, nil, nil
+    look_up(size, keyed)
     for place = 1, size do
-      local id, digest, class, is_there, record, head, card = ids[place], digests[place], classes[place], found[place], nil, nil, nil
-      if digest then
+      local id, is_keyed, own = ids[place], plans_at[place], nil
+      local is_there = were_there[place] or made and made[id]
+      if is_keyed then
         nth = nth + 1
-        record = found[nth]
-        if record then
-          nth_held = nth_held + 1
-          head, card = holders[nth_held], holders[held + nth_held]
-        end
+        own = made and made[digests[nth]]
       end
-      if made then
-        is_there = is_there or made[id]
-        local own = digest and made[digest]
-        if own then record, head, card = own[1], own[2], own[3] end
-      end
-      if record then
-        local rule, _, _, fingerprint = unpack_bytes(PLANNED, text, plans_at[place])
-        answers[place] = not is_there and keep(rules[rule], fingerprint, cards[place], class, record, head, card) or nil
+      if is_keyed and (own or records[nth]) then
+        answers[place] = not is_there and meet(place, nth, own) or nil
         if not answers[place] then
           at = starts[place]
           break
         end
       else
+        if not is_there then create_simply(place, nth, id, classes[place]) end
         answers[place] = 1
-        if not is_there then
-          local text_of_number = number(next_number())
-          local numbered, key_end = text_of_number .. id, '\0'
-          class[4] = class[4] + 1
-          add_later(class[2] .. (class[1] == DELAYED and id or numbered))
-          if digest then
-            local rule = rules[unpack_bytes('>I2', text, plans_at[place])]
-            if rule ~= from_rules then from_rules, rest = rule, rest_of_key(rule) end
-            record, key_end = names[place] .. id .. rest, string.char(#digest) .. digest
-            add_later('Q' .. numbered)
-            write(fields[nth], record)
-          else
-            add_later('O' .. numbered)
-          end
-          head, card = class[1] .. text_of_number .. class[3] .. key_end, cards[place]
-          write(fields[place], head)
-          write('c' .. id, card)
-          if made then
-            made[id] = true
-            if digest then made[digest] = { record, head, card } end
-          end
-        end
       end
     end
     for place = 1, size do
@@ -182,7 +239,12 @@ do
         class[4] = 0
       end
     end
-    if sequence > first then tell('work') end
-    return at <= #text and at or nil
+    if sequence > first then
+      numbered = true
+      tell('work')
+    end
+    local all = at > #text
+    text, cards, cards_of_held, made = '', NONE, NONE, nil -- they may be large
+    return not all and at or nil
   end
 end
