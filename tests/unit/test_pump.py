@@ -559,3 +559,11 @@ def test_outcomes_that_are_too_few_to_share_go_together() -> None:
     assert Traffic().share(few, WIDE, shared=True) == Share(few, WIDE)
     assert Traffic().share(few + 1, WIDE, shared=True) == Share(WORTH_A_CALL, WIDE // 2)
     assert Traffic().share(few + 1, WIDE, shared=False) == Share(few + 1, WIDE)
+
+
+def test_two_exchanges_become_equally_large() -> None:
+    traffic = Traffic()
+    traffic.begin([Settlement(STRANGER, Move.COMPLETE)] * 112, 112)
+    assert traffic.share(375, 388, shared=True) == Share(244, 252), "the rest is for the one after"
+    assert traffic.share(112, 388, shared=True) == Share(112, 388)
+    assert traffic.share(55, 388, shared=True) is None, "half of the other one is the least"

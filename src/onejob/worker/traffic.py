@@ -93,4 +93,8 @@ class Traffic:
             return None
         other = max(len(self._under_way[number].done) for number in at_work)
         # Not much smaller than the other one, or they would become many small ones.
-        return Share(owed, wanted) if owed >= max(WORTH_A_CALL, other // 2) else None
+        if owed < max(WORTH_A_CALL, other // 2):
+            return None
+        # Nor larger, or what the other one brings would be done long before this one is answered.
+        outcomes = min(owed, (owed + other + 1) // 2)
+        return Share(outcomes, wanted * outcomes // owed)

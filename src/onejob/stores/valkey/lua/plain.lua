@@ -2,7 +2,8 @@
 -- without having been read: a table of Lua's costs more than all the rest. Each does, to the byte, what the long way does, and
 -- returns nothing where that has to be taken.
 
--- Numbers of attempts, or of losses.
+-- How many bytes a head has without lease, worker and key. Numbers of attempts, or of losses.
+local LONE = 71
 local NEVER, ONCE = '\0\0\0\0', '\0\0\0\1'
 
 local key_place, complete_plain, start_plain, claim_alone, fits_stock
@@ -16,6 +17,7 @@ do
 
   -- Where the key stands in a head whose end it is, behind its length; nothing if more follows.
   function key_place(text)
+    if #text == LONE then return LONE end
     local worker_at = 70 + string.byte(text, 69)
     local at = worker_at + 1 + string.byte(text, worker_at)
     return at + string.byte(text, at) == #text and at
@@ -25,16 +27,22 @@ do
     return at and sub(text, at)
   end
 
-  -- The lease under which a job runs that nothing else goes with, and the beginning of its member, by what its head has between when
-  -- it ended and its key.
-  local function holder_by(part)
-    local known = holders[part]
+  -- The lease under which a job runs that nothing else goes with, the beginning of its member, and its key if it has one; by what its
+  -- head has behind when it ended, which is the same for all without a key.
+  local function holder_by(text)
+    local ending = sub(text, 58)
+    local known = holders[ending]
+    if known ~= nil then return known end
+    local key_at = key_place(text)
+    if not key_at then return end
+    local part = key_at == #text and ending or sub(text, 58, key_at - 1)
+    known = holders[part]
     if known == nil then
       local aborting, followed, _, place, blockers, lease, worker = unpack_bytes('>BBBI4I4Bc0Bc0', part)
       known = aborting == 0 and followed == 0 and place == 0 and blockers == 0 and { lease, 'W' .. worker .. '\0' }
       holders[part] = known
     end
-    return known
+    return known, key_at < #text and sub(text, key_at + 1)
   end
 
   -- As `end_key`, for a job that completed and that nobody follows; true unless that is not all.
@@ -64,10 +72,8 @@ do
   function complete_plain(id, lease, result)
     local text = head_texts[id]
     if not text or heads[id] ~= nil or sub(text, 1, 1) ~= RUNNING then return end
-    local key_at = key_place(text)
-    local holder = key_at and holder_by(sub(text, 58, key_at - 1))
-    if not holder or holder[1] ~= lease then return end
-    if key_at < #text and not end_own_key(id, sub(text, key_at + 1), sub(text, 40, 45)) then return end
+    local holder, digest = holder_by(text)
+    if not holder or holder[1] ~= lease or digest and not end_own_key(id, digest, sub(text, 40, 45)) then return end
     if not ended_now then
       ended_now, over_now = number(NOW + 1), 'Z' .. COMPLETED .. instant(NOW)
       tell('done')

@@ -97,11 +97,14 @@ local function look_at_all(ends)
   local ids = {}
   for place, one in ipairs(ends) do ids[place] = type(one) == 'string' and sub(one, 1, 16) or one[ID] end
   fetch('j', ids, head_texts)
-  local digests = {}
+  local digests, without = {}, 0
   for place = 1, #ids do
     local text = head_texts[ids[place]]
-    local key_at = text and key_place(text)
-    if key_at and key_at < #text then digests[#digests + 1] = sub(text, key_at + 1) end
+    if text and #text ~= without then -- as long as others without a key: it has none either, or is looked for by itself
+      local key_at = key_place(text)
+      if key_at == #text then without = #text end
+      if key_at and key_at < #text then digests[#digests + 1] = sub(text, key_at + 1) end
+    end
   end
   if digests[1] then fetch('k', digests, key_texts) end
 end
