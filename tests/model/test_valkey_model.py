@@ -12,9 +12,10 @@ from machine import StoreBesideModel
 from policies import SERVED
 from schedule_machine import SchedulesBesideModel
 from servers.namespaces import Namespaces
+from sights import EVERYTHING
 
 from onejob.core.lifecycle import Settlement
-from onejob.store import Ask, Claims, JobStore, SettleReply
+from onejob.store import Ask, Claims, JobFilter, JobStore, SettleReply
 from onejob.stores import open_store
 from onejob.testing.clock import FakeClock
 
@@ -22,7 +23,8 @@ from onejob.testing.clock import FakeClock
 class Expiring:
     """A store that ends what was not started in time in all queues before it claims from some.
 
-    On SQLite and PostgreSQL any claim does that. Here a claim looks at the queues it asks, one after the other.
+    On SQLite and PostgreSQL any claim does that. Here a claim looks at the queues it asks, one after the other; and what an
+    end brings about in another queue comes after the claim that was made with it. Where neither can be seen, they stay one call.
     """
 
     def __init__(self, store: JobStore) -> None:
@@ -38,9 +40,17 @@ class Expiring:
     async def settle(
         self, done: Sequence[Settlement], ask: Ask | None = None, *, now: int | None = None
     ) -> SettleReply:
+        if ask is None or not await self._shows(done):
+            return await self._store.settle(done, ask, now=now)
         reply = await self._store.settle(done, now=now)
-        claims = reply.claims if ask is None else await self.claim(ask, now=now)
-        return msgspec.structs.replace(reply, claims=claims)
+        return msgspec.structs.replace(reply, claims=await self.claim(ask, now=now))
+
+    async def _shows(self, done: Sequence[Settlement]) -> bool:
+        """Whether one can see that other queues learn of something later."""
+        now = await self._store.time()
+        live = [job for job in (await self._store.jobs(JobFilter(), EVERYTHING)).jobs if not job.state.ended]
+        late = any(job.expires is not None and job.expires <= now for job in live)
+        return late or len({job.queue for job in live} | {one.then.queue for one in done if one.then}) > 1
 
     async def _expire(self, ask: Ask) -> None:
         for _ in SERVED:  # what ends in one may end others in another
