@@ -48,9 +48,9 @@ class Expiring:
     async def _shows(self, done: Sequence[Settlement]) -> bool:
         """Whether one can see that other queues learn of something later."""
         now = await self._store.time()
-        live = [job for job in (await self._store.jobs(JobFilter(), EVERYTHING)).jobs if not job.state.ended]
-        late = any(job.expires is not None and job.expires <= now for job in live)
-        return late or len({job.queue for job in live} | {one.then.queue for one in done if one.then}) > 1
+        jobs = (await self._store.jobs(JobFilter(), EVERYTHING)).jobs
+        late = any(job.expires is not None and job.expires <= now and job.state.queued for job in jobs)
+        return late or len({job.queue for job in jobs} | {one.then.queue for one in done if one.then}) > 1
 
     async def _expire(self, ask: Ask) -> None:
         for _ in SERVED:  # what ends in one may end others in another

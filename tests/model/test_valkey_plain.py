@@ -173,12 +173,18 @@ def lone(number: int, lane: LanePlan | None = None, expires: int | None = None) 
     return [new_job(IDS[number], "q", "t", b"{}", lane=lane, expires=expires)]
 
 
+def keyed(number: int) -> list[NewJob]:
+    """A job that comes alone, with a key that is remembered."""
+    return [new_job(IDS[number], "q", "t", b"{}", plan=Plan(b"d" * 16, "key", KINDS[1], b"f"))]
+
+
 RATED = LanePlan("c", 2, Rate(1, 1.5))
 CLAIM: Any = ([], 1, 0)
 OUTGOING = 1
 
 
 @example([lone(0, LanePlan("a")), lone(1, LanePlan("a"), 700), CLAIM, lone(2), 1_000, CLAIM])
+@example([keyed(0), CLAIM, ([(0, Move.COMPLETE, False)], 0, 0), "prune", keyed(0), keyed(1)])
 @example([lone(0, RATED), CLAIM, lone(1, RATED), CLAIM, lone(2), CLAIM, 2_000, lone(3), CLAIM])
 @given(course=st.lists(steps, min_size=1, max_size=12))
 @settings(max_examples=500)

@@ -145,7 +145,7 @@ do
     if own then record, head, card, calls = own[1], own[2], own[3], own[4] end
     local rules, own_id, own_card = key_rules[nth], ids[place], cards[place]
     local _, _, id, _, since, completed_until, failed_until, _, ended, _, _, mark = unpack_bytes(KEY_RECORD, record)
-    if head and (not key_place(head) or calls and applied_before(calls, own_id)) then return end
+    if id == own_id or head and (not key_place(head) or calls and applied_before(calls, own_id)) then return end
     local state, standing, age = head and sub(head, 1, 1) or ended ~= '' and ended or REVOKED, 0, NOW - since
     if state == RUNNING then
       standing = 1
