@@ -26,10 +26,11 @@ from onejob.stores.valkey.wire import blob
 
 SHORT_WAYS = {
     "local said = accept_alone(ARGV[3])": "local said = nil",
-    "at = accept_together(ARGV[3], at, rules, differ, answers)": "",
+    "at = accept_together(ARGV[3], at, rules, lanes, differ, answers)": "",
+    "not let_simply(id, name)": "true",
     "if complete_plain(id, token, result) then": "if false then",
     "local said = claim_alone(ask[1], ask[2], ask[3], ask[4])": "local said = nil",
-    "local text = start_plain(id, members[place], started, held, running)": "local text = nil",
+    "local text, lane = start_plain(id, members[place], started, held, running)": "local text, lane = nil",
 }
 """Where they are taken, and what stands there instead so that they are not."""
 IDS = [JobId(f"01a1e1b0-0000-7000-8000-00000000000{number}") for number in range(8)]
@@ -39,6 +40,16 @@ KINDS = [
     Rules("kfkkl" * 2, window=1_000),
     Rules("ufrrr" * 2, wait=500),
     Rules("pfrrr" * 2, wait=500, max_wait=1_200),
+]
+
+RATED = LanePlan("c", 2, Rate(1, 1.5))
+LANES = [
+    LanePlan("a"),
+    LanePlan("a", hold=True),
+    LanePlan("b", 2),
+    LanePlan("b", 1),
+    RATED,
+    LanePlan("b" * 300, 3),
 ]
 
 plans = st.builds(
@@ -66,7 +77,7 @@ jobs = st.builds(
     delay=st.sampled_from([0, 0, 500]),
     options=st.sampled_from([None, None, b"{}"]),
     expires=st.sampled_from([None, None, None, 700]),
-    lane=st.sampled_from([None, None, None, LanePlan("a"), LanePlan("b", 2)]),
+    lane=st.sampled_from([None, None, None, *LANES]),
 )
 moves = st.sampled_from([Move.COMPLETE, Move.COMPLETE, Move.COMPLETE, Move.RETRY, Move.HAND_BACK, Move.FAIL])
 steps = st.one_of(
@@ -178,7 +189,6 @@ def keyed(number: int) -> list[NewJob]:
     return [new_job(IDS[number], "q", "t", b"{}", plan=Plan(b"d" * 16, "key", KINDS[1], b"f"))]
 
 
-RATED = LanePlan("c", 2, Rate(1, 1.5))
 CLAIM: Any = ([], 1, 0)
 OUTGOING = 1
 

@@ -36,7 +36,7 @@ RATE = Rate(8, 0.5)
 LINKS = 4
 OPTIONS: dict[str, Any] = {"retry": Retry(attempts=40, backoff=Fixed(0.02)), "max_crashes": 1_000}
 FAULTS = {
-    "lease": ("head[18] ~= token", "false"),
+    "lease": ("head[19] ~= token", "false"),
     "messages": ("post(QUEUE, unpack(unpack_record(messages[at][2])))", ""),
     "index": ("remove_later(holder[2] .. id)", ""),
 }

@@ -24,11 +24,11 @@ PACKED = b"bnlus"
 """Kinds of records that are packed as a whole; of the others some have an order of their own, and some are digits."""
 HEAD = (
     "state seq priority due attempt failures crashes misses updated accepted started ended aborting followed changed "
-    "place_in_chain blockers lease worker digest"
+    "place place_in_chain blockers lease worker digest lane"
 )
-HEAD_SIZES = (-1, 6, 4, 6, 4, 4, 4, 4, 6, 6, 6, 6, 1, 1, 1, 4, 4)
+HEAD_SIZES = (-1, 6, 4, 6, 4, 4, 4, 4, 6, 6, 6, 6, 1, 1, 1, 1, 4, 4)
 """Numbers are that long, a text that many bytes; behind them are texts, each after its length in one byte."""
-HEAD_MORE = "lane place follows chain root_queue next next_queue over over_at expires awaited has_error since"
+HEAD_MORE = "follows chain root_queue next next_queue over over_at expires awaited has_error since"
 CARD = "task options key fingerprint plan items size lane_plan runs_anyway grave origin origin_queue payload"
 KEY = "text task holder generation since completed failed follows ended ended_at forget fingerprint"
 
@@ -95,11 +95,11 @@ def head_of(text: bytes) -> Record:
     """The head that these bytes are."""
     reading = Reading(text)
     values = [reading.text(1) if size < 0 else reading.number(size) for size in HEAD_SIZES]
-    texts = [reading.counted(1) for _ in range(3)]
-    priority, started, ended = values[2], values[10], values[11]
+    texts = [reading.counted(1), reading.counted(1), reading.counted(1) or False, reading.counted(2) or False]
+    priority, started, ended, place = values[2], values[10], values[11], values[15]
     values[2] = priority - 2**32 if priority >= 2**31 else priority
     values[10], values[11] = started - 1 if started else False, ended - 1 if ended else False
-    texts[2] = texts[2] or False
+    values[15] = place - 1 if place else False
     rest = reading.rest()
     more = unpacked(rest) if rest else []
     size = len(HEAD_MORE.split())

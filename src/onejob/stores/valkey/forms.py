@@ -40,7 +40,7 @@ _CHANGES: Final = {
 _OF_DUPLICATES: Final = 5
 """As much is said of those, at most."""
 _CALL_SIZE: Final = 33
-_HEAD: Final = Struct(">6s4I6x6s15xII")
+_HEAD: Final = Struct(">6s4I6x6s16xII")
 _HEAD_AT: Final = 11
 """What a claim reads of a head, and behind what: its state, number and priority. See `HEAD` in `records.lua`."""
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from onejob.core.dead_letter import copy_id, dead_letter_of, with_dead_letter
-from onejob.core.dedup import Plan, Rules
+from onejob.core.dedup import Rules
 from onejob.core.job import NewJob
 from onejob.core.lane import LanePlan
 from onejob.sql.ids import id_to_bytes, is_id
@@ -22,8 +22,8 @@ CARD: Final = Struct(">IHIHBI")
 """Lost leases allowed, then the lengths of task, options, key (one more, or 0 for none), fingerprint and what few cards have."""
 _BEGINNING: Final = Struct(">IB")
 """The length of the rules, and whether all newcomers differ."""
-_HEADER: Final = Struct(">16siQIII")
-"""Id, priority, delay, and the lengths of the plan, of the card, and of what few jobs have."""
+_HEADER: Final = Struct(">16siQIIIH")
+"""Id, priority, delay, the lengths of the plan, of the card and of what few jobs have, and which lane it is for: 0 for none."""
 _RULE: Final = Struct(">HB")
 """Which rules apply, and the length of the digest, which follows."""
 _NAMED: Final = Struct(">HH")
@@ -46,15 +46,18 @@ def newcomers(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> 
     for job in jobs:
         plan, payload, task = job.plan, job.payload, shared.task(job.task)
         rest = options = more = b""
-        if waits or job.lane or job.caller or job.expires is not None or job.runs_anyway or job.options:
+        lane = 0
+        if waits or job.caller or job.expires is not None or job.runs_anyway or job.options:
             options, rest, more = job.options or b"", _rest(job), _more(job, waits.get(job.id, ()))
-        elif plan is not None:
-            rest = shared.rest(job, plan)
+        elif plan is not None or job.lane is not None:
+            rest = shared.rest(job)
+        if job.lane is not None:
+            lane = shared.lane(job.lane)
         size = CARD.size + len(task) + len(options) + len(rest) + len(payload)
         id = id_to_bytes(job.id)
         if plan is None:
             words += (
-                _pack_header(id, job.priority, job.delay, 0, size, len(more)),
+                _pack_header(id, job.priority, job.delay, 0, size, len(more), lane),
                 _pack_card(job.max_crashes, len(task), len(options), 0, 0, len(rest)),
                 task,
                 options,
@@ -67,7 +70,7 @@ def newcomers(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> 
         length, named, marked = len(digest), len(text) + len(task) + _NAMED.size, len(mark)
         planned = _PLANNED + length + named + marked
         words += (
-            _pack_header(id, job.priority, job.delay, planned, size + len(text) + marked, len(more)),
+            _pack_header(id, job.priority, job.delay, planned, size + len(text) + marked, len(more), lane),
             _pack_rule(shared.rule(plan.rules), length),
             digest,
             _pack_named(named, len(text)),
@@ -85,7 +88,7 @@ def newcomers(jobs: Sequence[NewJob], waits: Mapping[str, Sequence[Waited]]) -> 
             payload,
             more,
         )
-    words[0] = shared.rules(differ=_differ(jobs))
+    words[0] = shared.beginning(differ=_differ(jobs))
     return b"".join(words)
 
 
@@ -98,14 +101,15 @@ def _differ(jobs: Sequence[NewJob]) -> bool:
 class _Shared:
     """What many jobs of one call have in common."""
 
-    __slots__ = ("_named", "_rests", "_rules", "_tasks")
+    __slots__ = ("_lanes", "_named", "_rests", "_rules", "_tasks")
 
     def __init__(self) -> None:
         self._tasks: dict[str, bytes] = {}
         self._named: dict[bytes, bytes] = {}
         self._rules: dict[int, tuple[int, Rules]] = {}
         """By identity: all jobs of a task have one object of rules."""
-        self._rests: dict[tuple[int, int, int], bytes] = {}
+        self._lanes: dict[LanePlan, int] = {}
+        self._rests: dict[tuple[object, ...], bytes] = {}
 
     def task(self, name: str) -> bytes:
         """The name of a task."""
@@ -120,14 +124,24 @@ class _Shared:
         known = self._rules.get(id(rules)) or self._rules.setdefault(id(rules), (len(self._rules) + 1, rules))
         return known[0]
 
-    def rest(self, job: NewJob, plan: Plan) -> bytes:
-        """What few cards have: of a job that brings nothing but a plan, the same for all with such a plan."""
-        kind = (id(plan.rules), plan.items, plan.size)
+    def lane(self, lane: LanePlan) -> int:
+        """The place of a lane among those that are sent along, from 1."""
+        return self._lanes.get(lane) or self._lanes.setdefault(lane, len(self._lanes) + 1)
+
+    def rest(self, job: NewJob) -> bytes:
+        """What few cards have: of a job that brings nothing but a plan and a lane, the same for all with such ones."""
+        plan, lane = job.plan, job.lane
+        kind: tuple[object, ...] = (None if plan is None else (id(plan.rules), plan.items, plan.size),)
+        if lane is not None:
+            kind += (lane.concurrency, lane.rate, lane.hold)
         return self._rests.get(kind) or self._rests.setdefault(kind, _rest(job))
 
-    def rules(self, *, differ: bool) -> bytes:
+    def beginning(self, *, differ: bool) -> bytes:
         """What comes before all newcomers."""
-        packed = _encode([rules_form(rules) for _, rules in self._rules.values()]) if self._rules else b""
+        packed = b""
+        if self._rules or self._lanes:
+            rules = [rules_form(rules) for _, rules in self._rules.values()]
+            packed = _encode((rules, [(lane.key, *_limits(lane)) for lane in self._lanes]))
         return _BEGINNING.pack(len(packed), differ) + packed
 
 
@@ -149,11 +163,6 @@ def rules_form(rules: Rules) -> tuple[object, ...]:
     )
 
 
-def _lane(lane: LanePlan | None) -> tuple[object, ...] | bool:
-    """A lane as `making.lua` reads it."""
-    return False if lane is None else (lane.key, *_limits(lane))
-
-
 def _rest(job: NewJob) -> bytes:
     """What few cards have."""
     plan, lane, grave = job.plan, job.lane, _grave(job)
@@ -172,14 +181,13 @@ def _rest(job: NewJob) -> bytes:
 
 
 def _more(job: NewJob, waits: Sequence[Waited]) -> bytes:
-    if job.expires is None and job.caller is None and job.lane is None and not waits:
+    if job.expires is None and job.caller is None and not waits:
         return b""
     caller = None if job.caller is None or not is_id(job.caller) else id_to_bytes(job.caller)
     return _encode(
         (
             False if job.expires is None else job.expires,
             blob_or_false(caller),
-            _lane(job.lane),
             [(blob(chain), queue, error) for chain, queue, error in waits],
         )
     )

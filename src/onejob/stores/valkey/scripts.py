@@ -25,6 +25,7 @@ _FOLDER: Final = Path(__file__).parent / "lua"
 _PARTS: Final = (
     *(
         "records",
+        "changes",
         "newcomers",
         "judge",
         "lanes",

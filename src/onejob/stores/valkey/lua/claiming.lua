@@ -65,7 +65,7 @@ do
   -- A job as clients read it: its records as they are written, and of few jobs their chain and their lane.
   local function given(id)
     local head = head_of(id)
-    if head[HAS_MORE] then return { id, head_texts[id], card_texts[id], head[CHAIN], head[LANE] } end
+    if head[HAS_MORE] or head[LANE] then return { id, head_texts[id], card_texts[id], head[CHAIN], head[LANE] } end
     return { id, head_texts[id], card_texts[id] }
   end
 
@@ -84,6 +84,18 @@ do
       room = math.min(room, left)
     end
     return room, opens
+  end
+
+  -- Reads the limits of the lanes of these jobs at once; if the first one has none, it is taken for one of many.
+  local function read_plans_of(ids)
+    local lanes = {}
+    local _, one = parts_at_end(head_texts[ids[1]])
+    if one == '' then return end
+    for place = 1, #ids do
+      local _, lane = parts_at_end(head_texts[ids[place]])
+      if lane and lane ~= '' then lanes[#lanes + 1] = lane end
+    end
+    read_lane_plans(lanes)
   end
 
   -- Starts up to `limit` jobs, and `stock` more as long as none has a lane, was once lost with its worker, or must never be. Returns
@@ -110,6 +122,7 @@ do
         for place = 1, #members do ids[place] = sub(members[place], -16) end
         fetch('j', ids, head_texts)
         local special, bytes = false, 0
+        if ids[1] then read_plans_of(ids) end
         for place = 1, #ids do
           local id = ids[place]
           if place % CARDS == 1 then
@@ -122,10 +135,10 @@ do
           bytes = bytes + #card_texts[id]
           special = special or wanted > slots and not fits_stock(id)
           if special and #jobs >= slots then break end
-          local text = start_plain(id, members[place], started, held, running)
+          local text, lane = start_plain(id, members[place], started, held, running)
           if text then
             if limits[Q_MAX] then record_start('', id, lease) end
-            jobs[#jobs + 1] = { id, text, card_texts[id] }
+            jobs[#jobs + 1] = lane and { id, text, card_texts[id], false, lane } or { id, text, card_texts[id] }
           else
             local head = head_of(id)
             if not (head[EXPIRES] and head[EXPIRES] <= NOW) then

@@ -7,14 +7,14 @@ local said = accept_alone(ARGV[3])
 if said then return said end
 forget_all()
 open()
-local rules, at, differ = read_rules(ARGV[3])
+local rules, lanes, at, differ = read_shared(ARGV[3])
 local answers = {}
-at = accept_together(ARGV[3], at, rules, differ, answers)
+at = accept_together(ARGV[3], at, rules, lanes, differ, answers)
 if at then
   flush()
-  local jobs, before = read_newcomers(ARGV[3], rules, at), #answers
+  local jobs, before = read_newcomers(ARGV[3], rules, lanes, at), #answers
   look_for(jobs)
   for place = 1, #jobs do answers[before + place] = (accept(jobs[place])) end
-  refresh()
 end
+refresh()
 return reply(answers)

@@ -7,7 +7,7 @@
 local TURNS, STARTS_AT_ONCE = 250, 500
 
 local lanes_open -- true: one has been found that will open
-local touch, lane_plan, put_lane, starts, opens_at, record_start, refresh
+local touch, lane_plan, read_lane_plans, put_lane, starts, opens_at, record_start, refresh
 do
   local touched, lane_plans
   on_begin(function() touched, lane_plans, lanes_open = emptied(touched), emptied(lane_plans), false end)
@@ -21,7 +21,7 @@ do
     end
     return plan
   end
-  local function read_lane_plans(lanes)
+  function read_lane_plans(lanes)
     local wanted, texts = {}, {}
     for _, lane in ipairs(lanes) do
       if lane_plans[lane] == nil then wanted[#wanted + 1] = lane end
@@ -105,12 +105,38 @@ do
       for place = 1, #found do jobs[#jobs + 1] = sub(found[place], -16) end
       return jobs
     end
-    local function before_in_order(one, other) return head_of(one)[SEQ] < head_of(other)[SEQ] end
+    -- What a job's state is, and its place by acceptance; from its bytes, as long as it has not been read.
+    local function state_of(id) return heads[id] == nil and head_texts[id] and sub(head_texts[id], 1, 1) or head_of(id)[STATE] end
+    local function seq_of(id)
+      if heads[id] == nil and head_texts[id] then return read_number(head_texts[id], 2) end
+      return head_of(id)[SEQ]
+    end
+    local function before_in_order(one, other) return seq_of(one) < seq_of(other) end
     local function before_by_rank(one, other) -- not by their ranks: Lua compares texts as the server's locale does
       local head, second = head_of(one), head_of(other)
       if head[PRIORITY] ~= second[PRIORITY] then return head[PRIORITY] > second[PRIORITY] end
       if head[DUE] ~= second[DUE] then return head[DUE] < second[DUE] end
       return head[SEQ] < second[SEQ]
+    end
+
+    -- As `let`, for a ready job that has nothing else but its lane and now has its turn; true if it was one.
+    local function let_simply(id, name)
+      local text = heads[id] == nil and head_texts[id]
+      if not text or sub(text, 1, 1) ~= PARKED or string.byte(text, 61) ~= READY + 1 or not parts_at_end(text) then return end
+      local seq = sub(text, 2, 7)
+      local rank_id = pack_bytes('>I4', 2147483647 - unpack_bytes('>i4', text, 8)) .. sub(text, 12, 17) .. seq .. id
+      text = WAITING .. sub(text, 2, 60) .. string.char(HAS_SLOT + 1) .. sub(text, 62)
+      head_texts[id], unwritten[id] = text, true
+      write('j' .. id, text)
+      remove_later('t' .. name .. seq .. id)
+      remove_later('q' .. name .. rank_id)
+      add_later('s' .. name .. id)
+      add_later('y' .. name .. rank_id)
+      add_later('R' .. rank_id)
+      count_state(PARKED, -1)
+      count_state(WAITING, 1)
+      tell('work')
+      return true
     end
 
     local function let(id, state, place)
@@ -122,17 +148,17 @@ do
       end
     end
 
-    -- Lets the first of them be waiting, and the others not; returns how many may start.
-    local function let_first(ids, most, before_other)
-      if ids[2] then table.sort(ids, before_other) end
+    -- Lets the first of them be waiting, and the others not; returns how many may start. They are in order, unless they are `mixed`.
+    local function let_first(ids, most, before_other, mixed, name)
+      if mixed and ids[2] then table.sort(ids, before_other) end
       local turns = 0
       for place, id in ipairs(ids) do
-        local state = head_of(id)[STATE]
+        local state = state_of(id)
         if place > most then
           if state == WAITING then let(id, PARKED, READY) end
         else
           turns = place
-          if state == PARKED then let(id, WAITING, HAS_SLOT) end
+          if state == PARKED and not let_simply(id, name) then let(id, WAITING, HAS_SLOT) end
         end
       end
       return turns
@@ -148,17 +174,20 @@ do
       local slots = call('ZLEXCOUNT', INDEX, '[s' .. name, '(s' .. name .. TOP)
       local leave = max and math.max(max - started, 0) or math.huge
       local held, ready = {}, {}
-      local keeping = 0
+      local keeping, turned = 0, 0
       if slots > 0 then -- else nobody can have one
         -- Those who keep a slot and were let in before are among the first of twice as many: no call brings more than that before them.
         jobs_of(first('H' .. name, 2 * TURNS), held)
         keeping = #held < 2 * TURNS and #held or call('ZLEXCOUNT', INDEX, '[H' .. name, '(H' .. name .. TOP)
         jobs_of(first('y' .. name, -1), ready)
+        turned = #ready
       end
       local free = math.max(concurrency - (slots - #ready), 0)
       local most = math.min(free, leave - math.min(keeping, leave), TURNS)
-      -- One more than may start: whether there is one matters to a rate, and to whether anything is left here.
-      if most > 0 or max or slots == 0 then jobs_of(first((concurrency == 1 and 't' or 'q') .. name, most + 1), ready) end
+      -- One at least, and with a rate one more than may start: whether there is one matters to that, and to whether anything is left here.
+      if most > 0 or max or slots == 0 then
+        jobs_of(first((concurrency == 1 and 't' or 'q') .. name, max and most + 1 or math.max(most, 1)), ready)
+      end
       local live = slots > 0 or ready[1] or first('v' .. name, 1)[1]
       if not live and started == 0 then
         if first('S' .. name, 1)[1] then return look_again(lane, plan, NOW) end -- starts that are yet to be forgotten
@@ -166,16 +195,16 @@ do
       end
       for place = 1, #held do ids[#ids + 1] = held[place] end
       for place = 1, #ready do ids[#ids + 1] = ready[place] end
-      return { held, leave, ready, most, live and true or false, started }
+      return { held, leave, ready, most, live and true or false, started, turned > 0 }
     end
 
     local function refresh_lane(lane, view)
-      local plan, held, leave, ready, most, live, started = lane_plans[lane], unpack(view)
+      local plan, held, leave, ready, most, live, started, mixed = lane_plans[lane], unpack(view)
       local max, per = plan[L_MAX], plan[L_PER]
       local before_other = plan[L_CONCURRENCY] == 1 and before_in_order or before_by_rank
       local number = #held + #ready
-      local turns = let_first(held, math.min(leave, TURNS), before_other)
-      turns = turns + let_first(ready, most, before_other)
+      local turns = let_first(held, math.min(leave, TURNS), before_other, true, lane .. '\0')
+      turns = turns + let_first(ready, most, before_other, mixed, lane .. '\0')
       if max then
         -- The rate holds somebody up only if its leave is used up; a slot that gets free is seen without it.
         local held_up = turns == leave and turns < number

@@ -1,20 +1,20 @@
 -- newcomers: jobs as clients send them, one behind the other in one text: what a head needs, the plan of those with a key, the
--- card as it is stored, and what few jobs have, which is nil for the others. Rules, which many plans share, come before all of
--- them, and so does whether no two of them are the same or have the same key.
+-- card as it is stored, and what few jobs have, which is nil for the others. What many share, rules and lanes, comes before all
+-- of them, and so does whether no two of them are the same or have the same key.
 
 -- The fields of a newcomer, of its plan, and of the plan's rules.
 local N_ID, N_PRIORITY, N_DELAY, N_CARD, N_PLAN, N_EXPIRES, N_CALLER, N_LANE, N_BLOCKERS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- `named` is how a key's record begins: with its text and its task.
 local P_DIGEST, P_NAMED, P_FINGERPRINT, P_ITEMS, P_SIZE, P_RULES = 1, 2, 3, 4, 5, 6
 local R_TABLE, R_WINDOW, R_WAIT, R_MAX_WAIT, R_MAX_ITEMS, R_STRICT, R_FORCED = 1, 2, 3, 4, 5, 6, 7
-local NEWCOMERS, NEWCOMER, PLANNED, KEY_PLANNED = '>I4B', '>c16i4I8I4I4I4', '>I2Bc0I2c0Bc0I4I4', '>I2Bc0I2c0'
+local NEWCOMERS, NEWCOMER, PLANNED, KEY_PLANNED = '>I4B', '>c16i4I8I4I4I4I2', '>I2Bc0I2c0Bc0I4I4', '>I2Bc0I2c0'
 local NOBODY = {}
 
-local read_rules, read_newcomers
+local read_shared, read_newcomers
 do
-  local function next_newcomer(text, at, rules)
-    local id, priority, delay, plan_size, card_size, more_size, card_at, rule
-    id, priority, delay, plan_size, card_size, more_size, at = unpack_bytes(NEWCOMER, text, at)
+  local function next_newcomer(text, at, rules, lanes)
+    local id, priority, delay, plan_size, card_size, more_size, lane, card_at, rule
+    id, priority, delay, plan_size, card_size, more_size, lane, at = unpack_bytes(NEWCOMER, text, at)
     local plan, digest, named, fingerprint, items, size = false
     if plan_size > 0 then
       rule, digest, named, fingerprint, items, size = unpack_bytes(PLANNED, text, at)
@@ -22,31 +22,30 @@ do
     end
     card_at = at + plan_size
     at = card_at + card_size
-    local card = sub(text, card_at, at - 1)
-    if more_size == 0 then return { id, priority, delay, card, plan }, at end
-    local more = unpack_record(sub(text, at, at + more_size - 1))
-    return { id, priority, delay, card, plan, more[1], more[2], more[3], more[4] }, at + more_size
+    local card, more = sub(text, card_at, at - 1), more_size > 0 and unpack_record(sub(text, at, at + more_size - 1)) or NOBODY
+    return { id, priority, delay, card, plan, more[1], more[2], lane > 0 and lanes[lane], more[3] }, at + more_size
   end
 
-  -- The rules of a text, where its first newcomer begins, and whether all of them differ.
-  function read_rules(text)
+  -- The rules and the lanes of a text, where its first newcomer begins, and whether all of them differ.
+  function read_shared(text)
     local size, differ, at = unpack_bytes(NEWCOMERS, text)
-    return size > 0 and unpack_record(sub(text, at, at + size - 1)), at + size, differ == 1
+    local shared = size > 0 and unpack_record(sub(text, at, at + size - 1)) or NOBODY
+    return shared[1], shared[2], at + size, differ == 1
   end
 
   -- The newcomers of a text, from a place on.
-  function read_newcomers(text, rules, at)
+  function read_newcomers(text, rules, lanes, at)
     local jobs, number = {}, 0
     while at <= #text do
       number = number + 1
-      jobs[number], at = next_newcomer(text, at, rules)
+      jobs[number], at = next_newcomer(text, at, rules, lanes)
     end
     return jobs
   end
 end
 local function read_newcomer(text)
-  local rules, at = read_rules(text)
-  return read_newcomers(text, rules, at)[1]
+  local rules, lanes, at = read_shared(text)
+  return read_newcomers(text, rules, lanes, at)[1]
 end
 
 -- What is in a newcomer's card, without reading all of it.

@@ -1,48 +1,37 @@
--- plain: the short ways of jobs that have nothing beside what every head has, and at most a key. Their heads are written as bytes,
+-- plain: the short ways of jobs that have nothing beside what every head has, and at most a key and a lane. Their heads are written as bytes,
 -- without having been read: a table of Lua's costs more than all the rest. Each does, to the byte, what the long way does, and
 -- returns nothing where that has to be taken.
 
--- How many bytes a head has without lease, worker and key. Numbers of attempts, or of losses.
-local LONE = 71
+-- Numbers of attempts, or of losses.
 local NEVER, ONCE = '\0\0\0\0', '\0\0\0\1'
 
-local key_place, complete_plain, start_plain, claim_alone, fits_stock
+local complete_plain, start_plain, claim_alone, fits_stock
 do
   -- What is the same for many jobs of a call.
-  local ended_now, over_now, holders
+  local ended_now, over_now, holders, holders_with_keys
   on_begin(function()
     ended_now, over_now = false, false
-    holders = emptied(holders)
+    holders, holders_with_keys = emptied(holders), emptied(holders_with_keys)
   end)
 
-  -- Where the key stands in a head whose end it is, behind its length; nothing if more follows.
-  function key_place(text)
-    if #text == LONE then return LONE end
-    local worker_at = 70 + string.byte(text, 69)
-    local at = worker_at + 1 + string.byte(text, worker_at)
-    return at + string.byte(text, at) == #text and at
-  end
-  local function key_at_end(text)
-    local at = key_place(text)
-    return at and sub(text, at)
-  end
-
-  -- The lease under which a job runs that nothing else goes with, the beginning of its member, and its key if it has one; by what its
-  -- head has behind when it ended, which is the same for all without a key.
+  -- The lease under which a job runs that nothing else goes with but a lane, the beginning of its member, that lane if it has one; and
+  -- its key if it has one. By what its head has behind when it ended, which is the same for all without a key.
   local function holder_by(text)
     local ending = sub(text, 58)
     local known = holders[ending]
     if known ~= nil then return known end
-    local key_at = key_place(text)
+    local key_at, lane = parts_at_end(text)
     if not key_at then return end
-    local part = key_at == #text and ending or sub(text, 58, key_at - 1)
-    known = holders[part]
+    local size, among, part = string.byte(text, key_at), holders, ending
+    if size > 0 then among, part = holders_with_keys, sub(text, 58, key_at - 1) .. lane end
+    known = among[part]
     if known == nil then
-      local aborting, followed, _, place, blockers, lease, worker = unpack_bytes('>BBBI4I4Bc0Bc0', part)
-      known = aborting == 0 and followed == 0 and place == 0 and blockers == 0 and { lease, 'W' .. worker .. '\0' }
-      holders[part] = known
+      local aborting, followed, _, place, in_chain, blockers, lease, worker = unpack_bytes('>BBBBI4I4Bc0Bc0', part)
+      known = aborting == 0 and followed == 0 and in_chain == 0 and blockers == 0 and (lane == '' or place > READY + 1)
+        and { lease, 'W' .. worker .. '\0', lane ~= '' and lane }
+      among[part] = known
     end
-    return known, key_at < #text and sub(text, key_at + 1)
+    return known, size > 0 and sub(text, key_at + 1, key_at + size)
   end
 
   -- As `end_key`, for a job that completed and that nobody follows; true unless that is not all.
@@ -78,7 +67,14 @@ do
       ended_now, over_now = number(NOW + 1), 'Z' .. COMPLETED .. instant(NOW)
       tell('done')
     end
-    text = COMPLETED .. sub(text, 2, 51) .. ended_now .. sub(text, 58)
+    local lane = holder[3]
+    if lane then
+      text = COMPLETED .. sub(text, 2, 51) .. ended_now .. sub(text, 58, 60) .. '\0' .. sub(text, 62)
+      remove_later('s' .. lane .. '\0' .. id)
+      touch(lane)
+    else
+      text = COMPLETED .. sub(text, 2, 51) .. ended_now .. sub(text, 58)
+    end
     head_texts[id], unwritten[id] = text, true
     write('j' .. id, text)
     if result then write('r' .. id, result) end
@@ -93,30 +89,38 @@ do
   function fits_stock(id)
     local text = head_texts[id]
     if sub(text, 26, 29) ~= NEVER or sub(card_texts[id], 1, 4) == NEVER then return false end
-    return key_place(text) and true or not head_of(id)[LANE]
+    local key_at, lane = parts_at_end(text)
+    if key_at then return lane == '' end
+    return not head_of(id)[LANE]
   end
 
-  -- The head of a job that starts.
-  local function started_text(text, started, held, key)
+  -- The head of a job that starts; `ending` begins with its key.
+  local function started_text(text, started, held, ending)
     local attempt = sub(text, 18, 21)
     attempt = attempt == NEVER and ONCE or pack_bytes('>I4', unpack_bytes('>I4', attempt) + 1)
-    return RUNNING .. sub(text, 2, 17) .. attempt .. sub(text, 22, 45) .. started .. sub(text, 52, 68) .. held .. key
+    return RUNNING .. sub(text, 2, 17) .. attempt .. sub(text, 22, 45) .. started .. sub(text, 52, 69) .. held .. ending
   end
 
   -- As `start`, for the job of a member that is waiting: `started`, `held` and `running` are how its start, its lease and worker,
-  -- and its new member are written. Returns its new head.
+  -- and its new member are written. Returns its new head, and its lane if it has one.
   function start_plain(id, member, started, held, running)
     local text = head_texts[id]
-    local key = heads[id] == nil and key_at_end(text)
-    if not key then return end
-    text = started_text(text, started, held, key)
+    if heads[id] ~= nil then return end
+    local key_at, lane = parts_at_end(text)
+    if not key_at then return end
+    if lane ~= '' then
+      local plan, place = lane_plan(lane), string.byte(text, 61) - 1
+      if not plan or plan[L_MAX] or plan[L_CONCURRENCY] > TURNS or place <= READY then return end
+      remove_later((place == HAS_SLOT and 'y' or 'H') .. lane .. '\0' .. sub(member, 2))
+    end
+    text = started_text(text, started, held, sub(text, key_at))
     head_texts[id], unwritten[id] = text, true
     write('j' .. id, text)
     remove_later(member)
     add_later(running .. id)
     count_state(WAITING, -1)
     count_state(RUNNING, 1)
-    return text
+    return text, lane ~= '' and lane or nil
   end
 
   local function is_there(start, till)
@@ -137,10 +141,10 @@ do
       local id = sub(member, -16)
       local job_field = 'j' .. id
       local records = call('HMGET', DATA, job_field, 'c' .. id)
-      local key = key_at_end(records[1])
-      if not key then return end
+      local key_at, lane = parts_at_end(records[1])
+      if not key_at or lane ~= '' then return end
       local held = pack_bytes('>Bc0Bc0', #lease, lease, #worker, worker)
-      local text = started_text(records[1], number(NOW + 1), held, key)
+      local text = started_text(records[1], number(NOW + 1), held, sub(records[1], key_at))
       call('ZREM', INDEX, member)
       call('ZADD', INDEX, 0, 'W' .. worker .. '\0' .. id)
       call('HSET', DATA, job_field, text, 'mn' .. WAITING, found[2] - 1, 'mn' .. RUNNING, (found[3] or 0) + 1)

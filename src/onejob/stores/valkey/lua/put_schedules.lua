@@ -10,7 +10,7 @@ for place, record in ipairs(unpack_record(ARGV[3])) do
   written[place] = fits and 1 or 0
   if fits then
     put_schedule(record, found)
-    topics.schedules = true
+    tell('schedules')
   end
 end
 return reply(written)

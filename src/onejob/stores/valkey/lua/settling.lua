@@ -101,9 +101,10 @@ local function look_at_all(ends)
   for place = 1, #ids do
     local text = head_texts[ids[place]]
     if text and #text ~= without then -- as long as others without a key: it has none either, or is looked for by itself
-      local key_at = key_place(text)
-      if key_at == #text then without = #text end
-      if key_at and key_at < #text then digests[#digests + 1] = sub(text, key_at + 1) end
+      local key_at, lane = parts_at_end(text)
+      local size = key_at and string.byte(text, key_at)
+      if size == 0 and lane == '' then without = #text end
+      if size and size > 0 then digests[#digests + 1] = sub(text, key_at + 1, key_at + size) end
     end
   end
   if digests[1] then fetch('k', digests, key_texts) end

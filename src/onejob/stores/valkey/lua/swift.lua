@@ -1,11 +1,11 @@
--- swift: newcomers that bring at most a key, taken as bytes: a table of Lua's for each costs more than all the rest. Alone, if nobody
+-- swift: newcomers that bring at most a key and a lane, taken as bytes: a table of Lua's for each costs more than all the rest. Alone, if nobody
 -- holds its key; together, up to the first that must be looked at more closely. To the byte it is what the long way does.
 
 local accept_alone, accept_together
 do
   -- What a new head has behind its number, but for its key; and a key's record that nobody held, behind its holder.
-  local function rest_of_new(priority, due)
-    return pack_bytes('>i4I6I4I4I4I4I6I6I6I6BBBI4I4BB', priority, due, 0, 0, 0, 0, NOW, NOW, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+  local function rest_of_new(priority, due, place)
+    return pack_bytes('>i4I6I4I4I4I4I6I6I6I6BBBBI4I4BB', priority, due, 0, 0, 0, 0, NOW, NOW, 0, 0, 0, 0, 0, place + 1, 0, 0, 0, 0)
   end
   local function rest_of_key(rules)
     return pack_bytes('>I4dddBBddB', 1, NOW, forget_at(rules, 3, NOW) or -1, forget_at(rules, 4, NOW) or -1, 0, 0, -1, -1, 0)
@@ -19,13 +19,13 @@ do
   function accept_alone(text)
     local size, _, at = unpack_bytes(NEWCOMERS, text)
     local packed = size > 0 and sub(text, at, at + size - 1)
-    local id, priority, delay, plan_size, card_size, more_size, plan_at = unpack_bytes(NEWCOMER, text, at + size)
+    local id, priority, delay, plan_size, card_size, more_size, lane, plan_at = unpack_bytes(NEWCOMER, text, at + size)
     local card_at = plan_at + plan_size
-    if delay > 0 or more_size > 0 or card_at + card_size ~= #text + 1 then return end
+    if delay > 0 or more_size > 0 or lane > 0 or card_at + card_size ~= #text + 1 then return end
     local rules, digest, key_named = false, '', nil
     if plan_size > 0 then
       local rule
-      if packed ~= rules_text then rules_text, last_rules = packed, unpack_record(packed) end
+      if packed ~= rules_text then rules_text, last_rules = packed, unpack_record(packed)[1] end
       rule, digest, key_named = unpack_bytes(KEY_PLANNED, text, plan_at)
       rules = last_rules[rule]
       if rules[R_WAIT] > 0 then return end
@@ -35,7 +35,7 @@ do
     if found[1] ~= FORMAT or found[2] or rules and found[5] then return end
     local waiting, place, card = tonumber(found[4] or 0), (found[3] or 0) + 1, sub(text, card_at)
     local numbered = number(place) .. id
-    local head = WAITING .. number(place) .. rest_of_new(priority, NOW) .. pack_bytes('>Bc0', #digest, digest)
+    local head = WAITING .. number(place) .. rest_of_new(priority, NOW, -1) .. pack_bytes('>Bc0I2', #digest, digest, 0)
     local member = pack_bytes('>c1I4', 'R', 2147483647 - priority) .. instant(NOW) .. numbered
     call('ZADD', INDEX, 0, (rules and 'Q' or 'O') .. numbered, 0, member)
     if rules then
@@ -49,17 +49,37 @@ do
 
   -- What there is of each newcomer of one call, in arrays; of those with a key also in arrays of their own, where they are counted
   -- apart. `made` is what came into being, or was changed, in this call: by the ids and the digests, if they may come again.
-  local text, ids, fields, cards, classes, starts, plans_at, digests, key_fields, key_rules, names, made
+  local text, ids, fields, cards, classes, starts, plans_at, lanes_of, digests, key_fields, key_rules, names, made
   -- What the store had: whether each newcomer was there, and by its key the holder's record, head, card, and calls that changed it.
   local were_there, records, held_at, heads, cards_of_held, calls_of_held
   -- What the records of keys that are vacant have behind their holders, by the rules that came last.
   local rest_of, rest
+  -- Of each lane of this call: its limits as they came, how a head ends that has it, and whether those are its limits here.
+  local lanes, lane_ends, is_in_place
 
   -- What new jobs that are equally urgent have in common: their state, how the member begins that says so, what their heads have
-  -- behind their numbers, and how many of them there are.
-  local function class_of(priority, due)
-    if due > NOW then return { DELAYED, 'D' .. instant(due), rest_of_new(priority, due), 0 } end
-    return { WAITING, pack_bytes('>c1I4', 'R', 2147483647 - priority) .. instant(due), rest_of_new(priority, due), 0 }
+  -- behind their numbers, and how many of them there are. A job of a lane is ready, and the lane says when it may start, or not yet.
+  local function class_of(priority, due, laned)
+    if due > NOW then
+      return { DELAYED, (laned and 'E' or 'D') .. instant(due), rest_of_new(priority, due, laned and NOT_READY or -1), 0 }
+    end
+    local rank_of = pack_bytes('>I4', 2147483647 - priority) .. instant(due)
+    if laned then return { PARKED, rank_of, rest_of_new(priority, due, READY), 0 } end
+    return { WAITING, 'R' .. rank_of, rest_of_new(priority, due, -1), 0 }
+  end
+
+  -- Lets the limits of a lane be those that came, if it has none yet; true if they are.
+  local function put_in_place(lane)
+    local found = is_in_place[lane]
+    if found == nil then
+      local key, concurrency, max, per, hold = unpack(lanes[lane])
+      local plan = lane_plan(key)
+      found = not plan or plan[L_CONCURRENCY] == concurrency and plan[L_MAX] == max and plan[L_PER] == per and plan[L_HOLD] == hold
+      if not plan then put_lane(key, concurrency, max, per, hold) end
+      if found then touch(key) end
+      is_in_place[lane], lane_ends[lane] = found, pack_bytes('>I2c0', #key, key)
+    end
+    return found
   end
 
   -- When a newcomer is due whose rules let it wait.
@@ -71,9 +91,9 @@ do
   -- Reads newcomers from a place on, up to the first that brings more. Returns where that one is, how many there are, and how many of
   -- them have a key.
   local function read_simple(at, rules)
-    local size, keyed, of_priority, of_due, class = 0, 0, nil, nil, nil
+    local size, keyed, of_priority, of_due, of_laned, class = 0, 0, nil, nil, nil, nil
     while at <= #text do
-      local id, priority, delay, plan_size, card_size, more_size, plan_at = unpack_bytes(NEWCOMER, text, at)
+      local id, priority, delay, plan_size, card_size, more_size, lane, plan_at = unpack_bytes(NEWCOMER, text, at)
       if more_size > 0 then break end
       size = size + 1
       local due, card_at = NOW + delay, plan_at + plan_size
@@ -84,7 +104,10 @@ do
         keyed = keyed + 1
         digests[keyed], key_fields[keyed], key_rules[keyed], names[keyed] = digest, 'k' .. digest, rules[rule], key_named
       end
-      if priority ~= of_priority or due ~= of_due then of_priority, of_due, class = priority, due, class_of(priority, due) end
+      if priority ~= of_priority or due ~= of_due or lane > 0 ~= of_laned then
+        of_priority, of_due, of_laned, class = priority, due, lane > 0, class_of(priority, due, lane > 0)
+      end
+      lanes_of[size] = lane
       ids[size], fields[size], classes[size], starts[size], at = id, 'j' .. id, class, at, card_at + card_size
       cards[size] = sub(text, card_at, at - 1)
     end
@@ -145,7 +168,9 @@ do
     if own then record, head, card, calls = own[1], own[2], own[3], own[4] end
     local rules, own_id, own_card = key_rules[nth], ids[place], cards[place]
     local _, _, id, _, since, completed_until, failed_until, _, ended, _, _, mark = unpack_bytes(KEY_RECORD, record)
-    if id == own_id or head and (not key_place(head) or calls and applied_before(calls, own_id)) then return end
+    local key_at, lane
+    if head then key_at, lane = parts_at_end(head) end
+    if id == own_id or head and (not key_at or calls and applied_before(calls, own_id)) then return end
     local state, standing, age = head and sub(head, 1, 1) or ended ~= '' and ended or REVOKED, 0, NOW - since
     if state == RUNNING then
       standing = 1
@@ -158,10 +183,12 @@ do
     local _, _, _, own_mark, items, size = unpack_bytes(PLANNED, text, plans_at[place])
     local options_differ = 0
     if head then
-      local _, options_at, key_at, mark_at, more_at = card_parts(card)
+      local _, options_at, card_key_at, mark_at, more_at = card_parts(card)
       local _, own_at, own_end = card_parts(own_card)
       if more_at > mark_at then mark = sub(card, mark_at, more_at - 1) end
-      if sub(head, 8, 11) ~= sub(classes[place][3], 1, 4) or sub(card, options_at, key_at - 1) ~= sub(own_card, own_at, own_end - 1) then
+      local own_lane = lanes_of[place] > 0 and lanes[lanes_of[place]][1] or ''
+      if lane ~= own_lane or sub(head, 8, 11) ~= sub(classes[place][3], 1, 4)
+        or sub(card, options_at, card_key_at - 1) ~= sub(own_card, own_at, own_end - 1) then
         options_differ = 1
       end
     end
@@ -170,7 +197,7 @@ do
       if mark ~= own_mark and rules[R_STRICT] then return end
       return { id, state, age, differ }
     end
-    if state == BLOCKED or sub(head, 65, 68) ~= NEVER then return end
+    if state == BLOCKED or lane ~= '' or sub(head, 66, 69) ~= NEVER then return end
     local due = read_number(head, 12)
     local till = verdict == POSTPONE and postponed_till(rules, read_number(head, 40), due, unpack_bytes('>I4', head, 18))
     local outcome = till and 'postponed' or 'updated'
@@ -193,11 +220,22 @@ do
       record, kind, key_end = names[nth] .. id .. rest, 'Q', (#digest == 16 and '\16' or string.char(#digest)) .. digest
       words[writes + 1], words[writes + 2], writes = key_fields[nth], record, writes + 2
     end
-    local head = class[1] .. place_text .. class[3] .. key_end
+    local lane, state, size = lanes_of[place], class[1], adds
+    local head = state .. place_text .. class[3] .. key_end .. (lane > 0 and lane_ends[lane] or '\0\0')
     words[writes + 1], words[writes + 2], words[writes + 3], words[writes + 4] = fields[place], head, 'c' .. id, card
-    members[adds + 1], members[adds + 2], members[adds + 3] = 0, kind .. numbered_id, 0
-    members[adds + 4] = class[2] .. (class[1] == DELAYED and id or numbered_id)
-    class[4], writes, adds = class[4] + 1, writes + 4, adds + 4
+    members[size + 1], members[size + 2], members[size + 3] = 0, kind .. numbered_id, 0
+    if lane == 0 then
+      members[size + 4] = class[2] .. (state == DELAYED and id or numbered_id)
+    else
+      local name = lanes[lane][1] .. '\0'
+      if state == DELAYED then
+        members[size + 4], members[size + 5], members[size + 6] = class[2] .. id, 0, 'v' .. name .. id
+      else
+        members[size + 4], members[size + 5], members[size + 6] = 't' .. name .. numbered_id, 0, 'q' .. name .. class[2] .. numbered_id
+      end
+      size = size + 2
+    end
+    class[4], writes, adds = class[4] + 1, writes + 4, size + 4
     if made then
       made[id] = true
       if record then made[digests[nth]] = { record, head, card, false } end
@@ -206,14 +244,20 @@ do
 
   -- Takes newcomers from a place in a text on; `differ` says that no two are the same or have the same key. Their answers go into
   -- `answers`. Returns where the first one is that has to go the long way, if there is one.
-  function accept_together(newcomers, at, rules, differ, answers)
+  function accept_together(newcomers, at, rules, given_lanes, differ, answers)
     text, ids, fields, cards, classes, starts, plans_at = newcomers, {}, {}, {}, {}, {}, {}
     digests, key_fields, key_rules, names, held_at = {}, {}, {}, {}, {}
+    lanes_of, lanes, lane_ends, is_in_place = {}, given_lanes, {}, {}
     heads, cards_of_held, calls_of_held, rest_of, made = NONE, NONE, NONE, nil, not differ and {}
     local first, nth, size, keyed = sequence, 0, nil, nil
     at, size, keyed = read_simple(at, rules)
     if size == 0 then return at end
     look_up(size, keyed)
+    if lanes then
+      local names_of_lanes = {}
+      for place = 1, #lanes do names_of_lanes[place] = lanes[place][1] end
+      read_lane_plans(names_of_lanes)
+    end
     for place = 1, size do
       local id, is_keyed, own = ids[place], plans_at[place], nil
       local is_there = were_there[place] or made and made[id]
@@ -228,7 +272,13 @@ do
           break
         end
       else
-        if not is_there then create_simply(place, nth, id, classes[place]) end
+        if not is_there then
+          if lanes_of[place] > 0 and not put_in_place(lanes_of[place]) then
+            at = starts[place]
+            break
+          end
+          create_simply(place, nth, id, classes[place])
+        end
         answers[place] = 1
       end
     end
